@@ -28,6 +28,8 @@ class FairPlaces:
 
     `max_waiting` requests may wait, -1 for any number. `on_pause` is told of each place that is paused and that goes on
     (`Place.paused`); None: what runs cannot be paused, so a project that is owed a place waits for one to end.
+    A project that is alone may have so many requests `ahead` of the places: who runs them begins one of these sooner
+    than it could be told of a place that has become free.
     """
 
     def __init__(
@@ -36,8 +38,10 @@ class FairPlaces:
         *,
         max_waiting: int = -1,
         on_pause: Callable[[Place], None] | None = None,
+        ahead: int = 0,
     ) -> None:
         self._room = room
+        self._ahead = ahead
         self.max_waiting = max_waiting
         self._on_pause = on_pause
         self._queue = FairQueue()
@@ -139,7 +143,8 @@ class FairPlaces:
     def _make_room(self, claim: Claim, room: int) -> bool:
         """Whether there is, once what others have borrowed is taken back for one that is owed it."""
         running = self._queue.running
-        missing = claim.places - (room - running)
+        most = room + self._ahead if room and self._queue.is_alone(claim) else room
+        missing = claim.places - (most - running)
         # A request with more choices than there are places runs alone.
         if missing <= 0 or (room > 0 and not running):
             return True

@@ -118,6 +118,10 @@ class FairQueue:
         project = self._projects.get(project_id)
         return project.running if project else 0
 
+    def is_alone(self, claim: Claim) -> bool:
+        """Whether no other project has a request."""
+        return len(self._projects) == (claim.project_id in self._projects)
+
     def share_of(self, claim: Claim, room: int) -> int:
         """The places of `room` that the claim's project is owed beside the others that have requests."""
         return _share(room, claim.weight, *self._all_with(claim))

@@ -27,6 +27,11 @@ class TurnObserver(Protocol):
     def end(self) -> None: ...
 
 
+# An eighth of an engine's places: its scheduler fills a place in the step after the last one ended, where a request
+# that waits here would be rendered first.
+AHEAD = 8
+
+
 class FairGeneration:
     """An engine that runs `places` sequences at once. A request that waits sends nothing, so its client can give up."""
 
@@ -44,7 +49,12 @@ class FairGeneration:
         self._observer = observer
         self._all = places
         self._running: dict[Place, EngineRequest] = {}
-        self._places = FairPlaces(lambda: places, on_pause=None if pause is None else self._on_pause)
+        can_pause = pause is not None
+        self._places = FairPlaces(
+            lambda: places,
+            on_pause=self._on_pause if can_pause else None,
+            ahead=places // AHEAD if can_pause else 0,
+        )
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk | EngineFault, None]:
         """Yield what the engine does, once there is room for the request."""

@@ -109,6 +109,20 @@ async def test_a_project_that_is_alone_has_all_places_and_gives_back_what_a_newc
     await here.close()
 
 
+async def test_a_project_that_is_alone_has_some_requests_ahead_and_none_where_another_waits() -> None:
+    here = lending(64)
+    here.places = FairPlaces(lambda: 64, on_pause=here.told.append, ahead=8)
+    await here.add(*[claim("a") for _ in range(80)])
+    assert here.running() == {"a": 72}
+    await here.add(claim("b"))
+    # Those ahead, which had not begun, and one that had.
+    assert here.running() == {"a": 63, "b": 1}
+    assert here.told == list(reversed(here.entered[63:72]))
+    await here.end(here.entered[-1])
+    assert here.running() == {"a": 72} and not any(place.paused for place in here.held())
+    await here.close()
+
+
 async def test_what_is_paused_goes_on_before_anything_new_of_its_project_the_oldest_first() -> None:
     here = lending(4)
     await here.add(*[claim("a") for _ in range(6)], claim("b"), claim("b"))
