@@ -114,7 +114,7 @@ def report_of(found: Sequence[Answer], facts: Mapping[str, str]) -> Report:
         suite: [each for each in found if each.suite == suite] for suite in {each.suite: 0 for each in found}
     }
     lines: list[str] = []
-    for suite, own in by_suite.items():
+    for suite, own in {"all": found, **by_suite}.items():
         lines += [f"## {suite}: {len({each.case for each in own})} cases", "", *suite_table(own), ""]
     body = {"answers": [asdict(each) for each in found]}
     return Report("answers", "Answers under compression", facts, lines, body, {"answers": picture(by_suite)})

@@ -106,7 +106,11 @@ def test_each_case_is_asked_in_every_arm_and_a_row_compares_it_with_the_whole() 
     nothing = cells(found, BY_NAME["nothing"])
     assert nothing[1] == "0.0%" and nothing[3] == "1"
     made = report_of(found, {"command": "test"})
-    assert "## s: 1 cases" in made.markdown() and len(made.body["answers"]) == len(ARMS)
+    assert (
+        "## all: 1 cases" in made.markdown()
+        and "## s: 1 cases" in made.markdown()
+        and len(made.body["answers"]) == len(ARMS)
+    )
 
 
 def test_an_arm_in_which_nothing_fits_has_no_times() -> None:
