@@ -9,6 +9,7 @@ import sqlite3
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -119,17 +120,28 @@ def test_a_prompt_that_leaves_nothing_is_refused_for_its_length(payer: Payer, wo
 
 
 def test_of_a_plain_prompt_little_more_than_its_bytes_is_held(payer: Payer, price: dict[str, Any]) -> None:
-    # Long enough that the stream is not over when the ledger is looked at.
     text, most = "how is the weather? \U0001d160" * 3, 3000
-    with payer.client() as http:
-        body = ask(text, stream=True, ignore_eos=True, max_tokens=most)
-        with http.stream("POST", COMPLETIONS, json=body) as reply:
-            next(reply.iter_lines())
-            held = payer.held()
+    for streams in range(1, 4):
+        with payer.client() as http:
+            body = ask(text, stream=True, ignore_eos=True, max_tokens=most)
+            with http.stream("POST", COMPLETIONS, json=body) as reply:
+                assert reply.status_code == 200
+                next(reply.iter_lines())
+                held = payer.held()
+        settled = partial(ended_streams, payer, streams)
+        events = wait_for(settled, timeout_s=SOON_S, what="the stream is settled")
+        # On a busy machine the stream may be over before the ledger is looked at.
+        if held or events[-1]["completion_tokens"] < most:
+            break
     worst = most * price["output_price_per_mtok"] * 1000
     prompt_tokens = (held - worst) / (price["input_price_per_mtok"] * 1000)
-    (event,) = wait_for(payer.events, timeout_s=SOON_S, what="the stream is settled")
-    assert event["prompt_tokens"] <= prompt_tokens <= len(text.encode()) + 100
+    assert events[-1]["prompt_tokens"] <= prompt_tokens <= len(text.encode()) + 100, events
+
+
+def ended_streams(payer: Payer, streams: int) -> list[dict[str, Any]]:
+    """The events of so many, the last at the end; none before all of them have ended."""
+    events = payer.events()
+    return sorted(events, key=lambda event: str(event["event_id"])) if len(events) == streams else []
 
 
 @pytest.mark.parametrize("text", ["\U0001d160" * 60, "ﷺ" * 60, "\u0000\u0001" * 60, "é" * 90])

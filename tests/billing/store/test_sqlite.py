@@ -89,7 +89,7 @@ async def test_a_lock_of_another_process_makes_the_ledger_unavailable_until_it_i
     other = sqlite3.connect(tmp_path / "rows.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     # SQLite says so, or on a busy machine the wait for its answer is over before that.
-    with pytest.raises(LedgerUnavailable, match="locked|TimeoutError"):
+    with pytest.raises(LedgerUnavailable, match=r"locked|TimeoutError"):
         await database.write(inserting(1))
     assert await numbers(database) == []
     other.execute("ROLLBACK")
