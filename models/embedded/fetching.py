@@ -26,6 +26,7 @@ WHEEL_MB = 93
 FETCH_LIMIT_S = 1800.0
 LOOK_S = 1.0
 SAID_OF_PIP = 300
+LOG = "pip.log"
 
 Say = Callable[[str], None]
 
@@ -35,12 +36,21 @@ class CannotBeHad(Exception):
 
 
 def ensure_fetched(
-    out_dir: Path, say: Say, *, requirements: Path = REQUIREMENTS, sha256: Mapping[str, str] = SHA256
+    out_dir: Path,
+    say: Say,
+    *,
+    may_fetch: bool = True,
+    requirements: Path = REQUIREMENTS,
+    sha256: Mapping[str, str] = SHA256,
 ) -> Path:
     """The folder of SmolLM2-135M-Instruct under `out_dir`, fetched and converted where it is not there as it should
-    be. `say` is told of each step. Raises `CannotBeHad`."""
+    be, and that is allowed. `say` is told of each step. Raises `CannotBeHad`."""
     folder, scratch = out_dir / NAME, out_dir / f".{NAME}"
     wanted = {**{name: sha256_of(FILES / name) for name in COMMITTED}, **sha256}
+    if not may_fetch:
+        if not is_intact(folder, wanted):
+            raise CannotBeHad(f"{folder} does not have it; a start of the server fetches it")
+        return folder
     try:
         out_dir.mkdir(parents=True, exist_ok=True)
         with file_lock(out_dir, f".{NAME}.lock"):
@@ -65,8 +75,11 @@ def _wheel_in(scratch: Path, requirements: Path, say: Say) -> Path:
     downloading = scratch / "downloading"
     downloading.mkdir(parents=True)
     _download(requirements, scratch, downloading, say)
-    (wheel,) = scratch.glob("*.whl")
-    return wheel
+    wheels = [*scratch.glob("*.whl")]
+    if len(wheels) != 1:
+        # Where somebody else has waited for the process, nobody knows how it ended.
+        raise CannotBeHad(f"pip could not fetch it: {_reason((scratch / LOG).read_text(encoding='utf-8'))}")
+    return wheels[0]
 
 
 def _download(requirements: Path, scratch: Path, downloading: Path, say: Say) -> None:
@@ -83,7 +96,7 @@ def _download(requirements: Path, scratch: Path, downloading: Path, say: Say) ->
         str(scratch),
     ]
     environment = {**os.environ, "TMPDIR": str(downloading)}
-    with (scratch / "pip.log").open("w+", encoding="utf-8") as log:
+    with (scratch / LOG).open("w+", encoding="utf-8") as log:
         pip = subprocess.Popen(
             [*command, "-r", str(requirements)],
             env=environment,

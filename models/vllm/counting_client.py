@@ -104,6 +104,8 @@ class UsageMeter:
 CROWD, MOST_AT_ONCE = 16, 8
 # So many tokens that come together are given as long to become one piece as two by themselves, up to a bound.
 PER_INTERVAL, MOST_INTERVALS = 2, 3
+# A replica says at least every half second that it is alive.
+LONGEST_INTERVAL_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +171,8 @@ def gathering_of(request: EngineRequest, others: int, coalesce_s: float) -> Gath
         return ONE_BY_ONE
     crowd = min(MOST_AT_ONCE, 1 + others // CROWD)
     intervals = min(MOST_INTERVALS, max(1, crowd // PER_INTERVAL))
-    return Gathering(1 if request.options.get("tools") else crowd, coalesce_s * intervals)
+    interval_s = max(coalesce_s, min(coalesce_s * intervals, LONGEST_INTERVAL_S))
+    return Gathering(1 if request.options.get("tools") else crowd, interval_s)
 
 
 def meters_of(

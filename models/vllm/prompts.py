@@ -29,6 +29,7 @@ PIECE_CHARS = 64 * 1024
 # A prompt of so many characters takes a few tenths of a millisecond: the event loop can spare that, and its thread need
 # not change places with another three times.
 SHORT_CHARS = 1024
+PLAIN_FIELDS = frozenset({"role", "content"})
 _WEIGHTY = OPTIONS | {"tools", "response_format", "logit_bias"}
 # Where a piece may end: this far from its end, or anywhere if there is no good place.
 SEARCHED_CHARS = 4096
@@ -122,7 +123,8 @@ def _is_short(request: EngineRequest) -> bool:
     left = SHORT_CHARS
     for message in request.messages:
         content = message.get("content")
-        if not isinstance(content, str) or message.get("tool_calls"):
+        # Calls, or reasoning, which has no bound of its own: some templates render it.
+        if not isinstance(content, str) or message.keys() - PLAIN_FIELDS:
             return False
         left -= len(content)
         if left < 0:

@@ -51,7 +51,7 @@ def serve(
         return with_added(with_ops_port(with_address(load_anchored(file or config), host, port), ops_port))
 
     def read_again(file: Path | None) -> Settings:
-        return without_missing(read(file), progress)
+        return without_missing(read(file), progress, may_fetch=False)
 
     settings = read()
     require_cluster(settings, attach=attach)

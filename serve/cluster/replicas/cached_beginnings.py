@@ -35,6 +35,11 @@ MOST_FIELDS = 8
 MOST_KNOWN = 100_000
 # Found in the cache are whole blocks, of up to 128 tokens, and a prompt's tokens are not spread evenly over its text.
 UNSURE_TOKENS, UNSURE_SHARE = 256, 1 / 8
+# Of the names and descriptions of tools, which templates put at the beginning.
+MOST_OF_TOOLS = 2**12
+# A cache may hold more than its engine says, with blocks in the machine's memory; but measured is what prompts have in
+# common, also where their text does not show it.
+MOST_ROOM = 4
 
 
 def beginnings(request: EngineRequest) -> list[int]:
@@ -50,12 +55,23 @@ def beginnings(request: EngineRequest) -> list[int]:
 def _text(request: EngineRequest) -> bytes:
     """The beginning of its messages and its first prompt. Nobody reads on where a caller has sent more."""
     pieces, room = [], MOST_BYTES
-    for piece in chain(_messages(request), _prompt(request)):
+    for piece in chain(_tools(request), _messages(request), _prompt(request)):
         pieces.append(piece[:room])
         room -= len(piece)
         if room <= 0:
             break
     return "".join(pieces).encode(errors="surrogatepass")[:MOST_BYTES]
+
+
+def _tools(request: EngineRequest) -> Iterator[str]:
+    room = MOST_OF_TOOLS
+    for tool in request.options.get("tools") or ():
+        function = tool.get("function") or {}
+        piece = f"{function.get('name')}:{function.get('description')};"[:room]
+        yield piece
+        room -= len(piece)
+        if not room:
+            break
 
 
 def _messages(request: EngineRequest) -> Iterator[str]:
@@ -93,7 +109,7 @@ class CacheContents:
     """
 
     def __init__(self, room_tokens: int | None = None, *, most_known: int = MOST_KNOWN) -> None:
-        self._room_tokens = room_tokens
+        self._room_tokens = self._said_tokens = room_tokens
         self._most_known = most_known
         self._tokens: OrderedDict[int, float] = OrderedDict()
         self._held = 0.0
@@ -127,10 +143,11 @@ class CacheContents:
         if usage.cached_tokens < known_tokens - unsure:
             # What had gone was read again, and took the place of something else.
             most_held = max(usage.prompt_tokens, self._held - (known_tokens - usage.cached_tokens))
-        if self._room_tokens is not None:
+        if self._room_tokens is not None and self._said_tokens is not None:
             if usage.cached_tokens > known_tokens + unsure:
                 # There is more room than was said, as with blocks that were moved to the machine's memory.
-                self._room_tokens += int(usage.cached_tokens - known_tokens)
+                found = self._room_tokens + int(usage.cached_tokens - known_tokens)
+                self._room_tokens = min(found, MOST_ROOM * self._said_tokens)
             most_held = min(most_held, self._room_tokens)
         return self._drop(most_held)
 

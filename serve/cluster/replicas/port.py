@@ -267,7 +267,10 @@ class _Line:
 
     def end_when_idle(self) -> None:
         self._is_ending = True
-        if self._is_telling or self._answering is None or self._answering.done():
+        if self._is_telling:
+            # An ingress that does not read would keep the end waiting.
+            self._writer.transport.abort()
+        elif self._answering is None or self._answering.done():
             self._writer.close()
 
     async def _tell(self) -> None:

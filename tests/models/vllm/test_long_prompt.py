@@ -7,7 +7,7 @@ import copy
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -163,6 +163,8 @@ async def test_a_short_prompt_needs_no_thread_and_any_other_does_not_stand_in_th
         asked([{"type": "text", "text": "hi"}]),
         asked("hi", tools=[{}]),
     ]
+    thought = {"role": "assistant", "content": "", "reasoning_content": "a" * 10**6}
+    others.append(replace(asked("hi"), messages=(thought,)))
     for other in [*others, asked("hi", response_format={"type": "json_object"})]:
         assert await asyncio.create_task(thread_of(other)) != here
 

@@ -177,6 +177,10 @@ async def test_a_crowd_of_streams_has_its_tokens_several_at_a_time() -> None:
     crowds = [gathering_of(plain, others, 0.03) for others in (0, 15, 16, 63, 10_000)]
     assert [gathering.tokens for gathering in crowds] == [1, 1, 2, 4, 8]
     assert [round(gathering.interval_s, 3) for gathering in crowds] == [0.03, 0.03, 0.03, 0.06, 0.09]
+    assert (
+        gathering_of(plain, 10_000, 0.3).interval_s == 0.5
+        and gathering_of(plain, 10_000, 1.0).interval_s == 1.0
+    )
     # Calls are parsed token by token; who asked for each event by itself gets it.
     assert gathering_of(replace(plain, options={"tools": [{}]}), 10_000, 0.03) == Gathering(1, 0.09)
     assert (

@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 
 from models.engine import EngineRequest
-from serve.cluster.replicas.cached_beginnings import BLOCK_BYTES, MOST_KEYS, MOST_TOKENS, beginnings
+from serve.cluster.replicas.cached_beginnings import (
+    BLOCK_BYTES,
+    MOST_KEYS,
+    MOST_OF_TOOLS,
+    MOST_TOKENS,
+    beginnings,
+)
 
 LONG = "You are a patient librarian who answers in one sentence. " * 20
 
@@ -88,3 +94,14 @@ def test_every_process_has_the_same_keys() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str(beginnings(request("word " * 200)))
+
+
+def test_tools_are_part_of_a_prompts_beginning_whatever_their_number() -> None:
+    def with_tools(*names: str) -> EngineRequest:
+        tools = [{"type": "function", "function": {"name": name, "description": LONG}} for name in names]
+        return replace(request("hi"), options={"tools": tools})
+
+    assert beginnings(with_tools("look_up")) == beginnings(with_tools("look_up")) != []
+    assert not set(beginnings(with_tools("look_up"))) & set(beginnings(with_tools("pay")))
+    many = [f"tool_{number}" for number in range(1000)]
+    assert len(beginnings(with_tools(*many))) <= MOST_OF_TOOLS // BLOCK_BYTES + 1

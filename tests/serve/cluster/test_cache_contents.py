@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from models.engine import TokenUsage
-from serve.cluster.replicas.cached_beginnings import CacheContents, Changes, TooSlow
+from serve.cluster.replicas.cached_beginnings import MOST_ROOM, CacheContents, Changes, TooSlow
 
 
 def usage(prompt_tokens: int, cached_tokens: int = 0) -> TokenUsage:
@@ -71,6 +71,13 @@ def test_what_was_found_though_it_should_have_gone_shows_that_there_is_more_room
     contents.read([2], usage(1000))
     contents.read([1], usage(1000, 1000))
     assert len(contents) == 2
+
+
+def test_what_prompts_have_in_common_beside_their_text_makes_no_room_without_end() -> None:
+    contents = CacheContents(1000)
+    for key in range(200):
+        contents.read([key], usage(1000, 900))
+    assert len(contents) == MOST_ROOM
 
 
 def test_an_engine_without_a_cache_has_nothing_and_a_prompt_without_keys_is_nothing() -> None:

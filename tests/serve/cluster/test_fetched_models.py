@@ -55,6 +55,24 @@ def test_its_adapters_are_left_out_with_it(document: dict[str, Any]) -> None:
     assert left.models[0].id == "pith-mini"
 
 
+def test_the_next_model_that_is_whole_is_the_default_and_not_an_adapter_before_it(
+    document: dict[str, Any],
+) -> None:
+    loud = {name: document["models"][0][name] for name in ("name", "blurb", "price")}
+    loud |= {"id": "loud", "adapter": {"of": "pith-mini", "source": "./loud"}}
+    document["models"].insert(1, loud)
+    left = without_missing(Settings.model_validate(document), Said())
+    assert [model.id for model in left.models[:2]] == ["pith-mini", "loud"]
+
+
+def test_a_reload_fetches_nothing(document: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").unlink()
+    said = Said()
+    left = without_missing(Settings.model_validate(document), said, may_fetch=False)
+    assert left.models[0].id == "pith-mini" and not (tmp_path / "checkpoints").exists()
+    assert "a start of the server fetches it" in said[0]
+
+
 def test_where_it_is_the_only_model_the_start_says_why(document: dict[str, Any]) -> None:
     settings = Settings.model_validate(document | {"models": document["models"][:1]})
     assert without_missing(settings, Said()) is settings
