@@ -51,5 +51,5 @@ def without_missing(settings: Settings, progress: Says, *, may_fetch: bool = Tru
         left.insert(0, first.model_copy(update=kept_up))
     for reason in missing.values():
         progress.say(f"warning: not served, since its weights are not here: {reason}")
-    progress.say(f"the default model is {left[0].id}; the next start or reload tries again")
+    progress.say(f"the default model is {left[0].id}; the next start tries to fetch again")
     return settings.model_copy(update={"models": left})
