@@ -14,6 +14,7 @@ def _by(names: tuple[str, ...], sizes: Mapping[float, tuple[float, ...]]) -> Tar
 
 
 HOPS = ("answer", "all evidence")
+ALL = ("all evidence",)
 TARGETS: Mapping[str, Targets] = {
     "nq": _by(("answer",), {0.5: (99,), 0.25: (98,), 0.1: (94,), 0.05: (92,)}),
     "qmsum": _by(("evidence",), {0.33: (68,), 0.2: (57,), 0.1: (43,)}),
@@ -24,6 +25,17 @@ TARGETS: Mapping[str, Targets] = {
     "musique": _by(HOPS, {0.5: (93, 91), 0.25: (80, 73), 0.1: (58, 46)}),
     "dialogues": _by(("turns",), {0.25: (93,), 0.1: (85,), 0.05: (78,)}),
     "logs": _by(("kinds",), {0.3: (99,), 0.1: (97,), 0.05: (92,)}),
+    "agents": _by(
+        ("values", "all values", "valid"), {0.5: (96, 92, 100), 0.3: (85, 78, 100), 0.15: (70, 62, 100)}
+    ),
+    "code": _by(ALL, {0.25: (90,), 0.1: (75,), 0.05: (60,)}),
+    "tracebacks": _by(ALL, {0.25: (100,), 0.1: (100,), 0.05: (100,)}),
+    "webhooks": _by(ALL, {0.25: (100,), 0.1: (100,), 0.05: (97,)}),
+    "tables": _by(ALL, {0.5: (88,), 0.3: (85,), 0.1: (60,)}),
+    "filings": _by(ALL, {0.5: (97,), 0.3: (96,), 0.1: (92,)}),
+    "support": _by(ALL, {0.5: (100,), 0.3: (100,), 0.1: (97,)}),
+    "policies": _by(ALL, {0.3: (75,), 0.1: (45,), 0.05: (30,)}),
+    "languages": _by(ALL, {0.3: (100,), 0.1: (98,), 0.05: (92,)}),
     "tau": _by(
         ("values", "all values", "valid"), {0.5: (99, 97, 100), 0.3: (97, 90, 100), 0.15: (88, 68, 100)}
     ),

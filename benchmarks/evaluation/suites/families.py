@@ -89,9 +89,25 @@ def trace(case: Case, output: str) -> Measures:
     return found | {"valid": float(is_conversation(output))} if case.suite.endswith("_json") else found
 
 
+def needs(case: Case, output: str) -> Measures:
+    """A need is met where the letters and digits of any of its slices are in the output."""
+    ready = _letters(output)
+    met = [
+        any(_letters(case.context[start:end]) in ready for start, end in need.spans) for need in case.needs
+    ]
+    return {"evidence": fmean(met), "all evidence": float(all(met))}
+
+
+def _letters(text: str) -> str:
+    return "".join(each for each in text if each.isalnum())
+
+
 SINGLE = (0.5, 0.25, 0.1)
 LONG = (0.25, 0.1, 0.05)
+MIDDLE = (0.3, 0.1, 0.05)
+MANY = (0.5, 0.3, 0.1)
 HOPS = ("answer", "all evidence")
+SHARES = ("evidence", "all evidence")
 FAMILIES: Mapping[str, Family] = {
     "nq": Family("answer kept, 20 hard documents", ("answer",), (*SINGLE, 0.05), answer, "answer"),
     # A meeting's evidence is many turns, and hardly an output has all of them.
@@ -114,6 +130,18 @@ FAMILIES: Mapping[str, Family] = {
         "values of the next tool call, agents' traces", ("values", "all values", "valid"), (0.5, 0.3, 0.15),
         trace, "all values",
     ),
+    "agents": Family(
+        "values of the next call, a shop's agent", ("values", "all values", "valid"), (0.5, 0.3, 0.15),
+        trace, "all values",
+    ),
+    "code": Family("the function of a docstring, ten files", SHARES, LONG, needs, "all evidence"),
+    "tracebacks": Family("the function that failed, ten files", SHARES, LONG, needs, "all evidence"),
+    "webhooks": Family("a member of one of seven deliveries", SHARES, LONG, needs, "all evidence"),
+    "tables": Family("a row of one table", SHARES, MANY, needs, "all evidence"),
+    "filings": Family("a cell or a row, eight filings", SHARES, MANY, needs, "all evidence"),
+    "support": Family("the agent's answer, twelve tickets", SHARES, MANY, needs, "all evidence"),
+    "policies": Family("a sentence of a privacy policy", SHARES, MIDDLE, needs, "all evidence"),
+    "languages": Family("answer kept, ten paragraphs in ja, ar, zh", SHARES, MIDDLE, needs, "all evidence"),
 }  # fmt: skip
 
 
