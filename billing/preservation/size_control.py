@@ -1,19 +1,19 @@
 """Control of the size of compressed prompts: smaller while what it changes in replies stays within a bound, or larger.
 
-Adaptive conformal inference (Gibbs and Candès, "Adaptive conformal inference under distribution shift", NeurIPS 2021) on
-a ladder of sizes: each sample moves the position on it, towards smaller prompts by what it is below the bound, or back
-by what it is above. So the position is an account: whatever the samples are, their sum is at no time above
+Adaptive conformal inference (Gibbs and Candès, "Adaptive conformal inference under distribution shift", NeurIPS 2021)
+on a ladder of sizes: each sample moves the position on it, towards smaller prompts by what it is below the bound, or
+back by what it is above. So the position is an account: whatever the samples are, their sum is at no time above
 
     bound * count - MARGIN * sqrt(squares) + (START - position) * bound / GAIN
 
-The last part is at most a hundred bounds while the position is on the ladder, however many samples there are. The margin
-is for the chats that are no samples: `squares` are those of what each sample was off the mean before it, so that it is
-some standard errors of their mean. It is no proof: one that holds for any bounded samples, as `confidence_sequence` has
-it, would need thousands of these before it moved, since a few are great. `tests/billing/preservation/streams.py`
-simulates how often the bound holds over all chats, and what that costs.
+The last part is at most a hundred bounds while the position is on the ladder, however many samples there are. The
+margin is for the chats that are no samples: `squares` are those of what each sample was off the mean before it, so that
+it is some standard errors of their mean. It is no proof: one that holds for any bounded samples, as
+`confidence_sequence` has it, would need thousands of these before it moved, since a few are great.
+`tests/billing/preservation/streams.py` simulates how often the bound holds over all chats, and what that costs.
 
-Between two sizes of the ladder a share of conversations has the smaller one. So a step changes the size, and with it the
-prefix, of a quarter of the conversations that are under way.
+Between two sizes of the ladder a share of conversations has the smaller one. So a step changes the size, and with it
+the prefix, of a quarter of the conversations that are under way.
 """
 
 from dataclasses import dataclass, replace
