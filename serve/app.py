@@ -15,6 +15,7 @@ from billing.ledger.recording import WrittenOff, log_written_off
 from billing.ledger.spool import Spool
 from billing.originals.original_store import OriginalStore
 from billing.preservation.checks import PreservationStore
+from billing.preservation.sizes import SizeStore
 from billing.rate_limits.rate_limits import RateLimits
 from billing.store.database import Database
 from billing.usage import now
@@ -54,6 +55,7 @@ from serve.prompt_compression.compressing import BlockCompressor
 from serve.prompt_compression.outcome import ResultCache
 from serve.prompt_compression.service import PromptCompressor
 from serve.prompt_compression.verifying import Verifier
+from serve.prompt_compression.whole_chats import WholeChats
 from serve.retrieval.service import RetrievalService, retrieval_service
 from serve.tracing.request_record import NO_TRACER, Tracer, Tracing
 
@@ -109,6 +111,7 @@ def work_of(
             engines=engines,
             store=PreservationStore(database),
             metrics=metrics.preservation,
+            whole=WholeChats(SizeStore(database), admissions.clock),
             is_on=asked.verify_engine_share > 0,
             clock=admissions.clock,
         ),
@@ -235,7 +238,7 @@ def start_service(
     task = asyncio.create_task(http.serve())
     webhooks = open_webhooks(settings, database, refusals, WebhookMetrics(counts))
     rounds = [*batches.rounds(upkeep_s=settings.billing.upkeep_s), *webhooks.rounds()]
-    rounds.append(Round("key_uses", accounts.note_uses, settings.billing.upkeep_s))
+    rounds += [Round("key_uses", accounts.note_uses, settings.billing.upkeep_s), verifier.whole.round]
     times = lease or LeaseTimes()
     background = begin_upkeep(settings, database, ledger, times, upkeep, rounds, tracing.tracer)
     closing: list[Callable[[], Awaitable[None]]] = [webhooks.close, tracing.close]

@@ -12,6 +12,8 @@ from typing import Any
 from sqlalchemy import Connection, delete, select
 from sqlalchemy.dialects import postgresql, sqlite
 
+from billing.preservation import sizes
+from billing.preservation.sizes import Measure, SizedFor
 from billing.store.database import Database, PatientWork
 from billing.store.dates import within
 from billing.store.schema import preservation_checks
@@ -57,6 +59,10 @@ class PreservationCheck:
     def agreement(self) -> float:
         return self.agreeing_tokens / self.scored_tokens
 
+    def shift(self, measure: Measure) -> float:
+        """What compression changed in the reply: 0 is nothing."""
+        return self.nats_per_token if measure == "nats" else 1 - self.agreement
+
 
 def record(connection: Connection, check: PreservationCheck) -> bool:
     """Write it, unless its chat has one already; whether it was written."""
@@ -100,12 +106,21 @@ class PreservationStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def record(self, check: PreservationCheck) -> bool:
-        """Write it, unless its chat has one already; whether it was written."""
+    async def record(
+        self, check: PreservationCheck, sized: SizedFor | None = None, now: datetime | None = None
+    ) -> bool:
+        """Write it, unless its chat has one already; whether it was written. Of a chat that was `sized` by a bound, it
+        is a sample for its project's size, `now`."""
+
+        def work(connection: Connection) -> bool:
+            is_new = record(connection, check)
+            if is_new and sized is not None:
+                shift = check.shift(sized.bound.measure)
+                sizes.add(connection, sized, [shift], now or check.settled_at)
+            return is_new
+
         # A power cut may lose the last ones, which are samples.
-        return await self._database.write(
-            PatientWork(lambda connection: record(connection, check)), durable=False
-        )
+        return await self._database.write(PatientWork(work), durable=False)
 
     async def read(self, **which: Any) -> list[PreservationCheck]:
         """As `checks`."""

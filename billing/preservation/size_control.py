@@ -4,7 +4,7 @@ Adaptive conformal inference (Gibbs and Candès, "Adaptive conformal inference u
 on a ladder of sizes: each sample moves the position on it, towards smaller prompts by what it is below the bound, or
 back by what it is above. So the position is an account: whatever the samples are, their sum is at no time above
 
-    bound * count - MARGIN * sqrt(squares) + (START - position) * bound / GAIN
+    bound * samples - MARGIN * sqrt(squares) + (START - position) * bound / GAIN
 
 The last part is at most a hundred bounds while the position is on the ladder, however many samples there are. The
 margin is for the chats that are no samples: `squares` are those of what each sample was off the mean before it, so that
@@ -42,13 +42,13 @@ class SizeControl:
 
     step: float = START
     position: float = START
-    count: int = 0
+    samples: int = 0
     total: float = 0.0
     squares: float = 0.0
 
     @property
     def mean(self) -> float:
-        return self.total / self.count if self.count else 0.0
+        return self.total / self.samples if self.samples else 0.0
 
     def after(self, shift: float, bound: float) -> "SizeControl":
         """With one more sample: what compression changed in a reply, in the unit of the bound, which is above 0."""
@@ -60,7 +60,7 @@ class SizeControl:
             self,
             step=_step(self.step, position),
             position=position,
-            count=self.count + 1,
+            samples=self.samples + 1,
             total=self.total + shift,
             squares=squares,
         )

@@ -239,6 +239,23 @@ preservation_checks = Table(
     Index("ix_preservation_checks_settled_at", "settled_at"),
 )
 
+# The size of projects' compressed chats, where a bound of what that changes decides it: the account of the samples.
+preservation_sizes = Table(
+    "preservation_sizes",
+    metadata,
+    Column("project_id", String(32), ForeignKey("projects.id"), primary_key=True),
+    # The project's compression for which the account was kept; with another one it begins anew.
+    Column("compression", Text, nullable=False),
+    # On the ladder of sizes: where chats are, and where the account is.
+    Column("step", Double, nullable=False),
+    Column("position", Double, nullable=False),
+    # Of the samples: how many, their sum, and the squares of what each was off the mean before it.
+    Column("samples", BigInteger, nullable=False),
+    Column("total", Double, nullable=False),
+    Column("squares", Double, nullable=False),
+    Column("stepped_at", UtcDateTime),
+)
+
 # Requests that administrators sent with idempotency keys, for a day: digests alone, since answers hold secrets.
 administrators_requests = Table(
     "administrators_requests",

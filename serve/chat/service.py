@@ -319,20 +319,26 @@ class EngineReply:
             await self.compressed.finish_aside()
             await self.compressed.wait_for_payers()
         receipt = await self.held.settle("completed", also_write=also_write)
-        if self.request.keep_reply and self.compressed is not None:
-            self.verifier.take(
-                SettledReply(
-                    messages=self.whole,
-                    sent=self.request,
-                    reply=self.reply,
-                    usage=receipt.usage,
-                    caller=self.admitted.caller,
-                    event_id=receipt.settlement.event_id,
-                    request_id=self.held.terms.request_id,
-                    compressed=self.compressed,
-                )
-            )
+        if self.compressed is not None:
+            self._sample(self.compressed, receipt)
         return receipt
+
+    def _sample(self, compressed: CompressedChat, receipt: Receipt) -> None:
+        if not self.request.keep_reply:
+            self.verifier.left_whole(self.request.model_id, compressed)
+            return
+        self.verifier.take(
+            SettledReply(
+                messages=self.whole,
+                sent=self.request,
+                reply=self.reply,
+                usage=receipt.usage,
+                caller=self.admitted.caller,
+                event_id=receipt.settlement.event_id,
+                request_id=self.held.terms.request_id,
+                compressed=compressed,
+            )
+        )
 
     def headers(self, status: MeteringStatus) -> dict[str, str]:
         compression = "off" if self.compressed is None else self.compressed.result.status

@@ -35,6 +35,7 @@ Reason = Literal[
     "not_text",
     "json_would_break",
     "holdout",
+    "within",
     "quota_exceeded",
     "failed",
     "timed_out",

@@ -18,11 +18,13 @@ from pydantic_core import to_json
 from billing.caller import Caller
 from billing.errors import BillingError
 from billing.preservation.checks import PreservationCheck, PreservationStore
+from billing.preservation.sizes import SizedFor
 from models.engine import Engine, EngineRequest, ScoredReply, TokenUsage
 from models.errors import EngineError, EngineRejected
 from serve.metrics.background import NotScored, PreservationMetrics
 from serve.prompt_compression.blocks import Block, looks_like_json
 from serve.prompt_compression.compressed_chat import CompressedChat
+from serve.prompt_compression.whole_chats import WholeChats, could_be_compressed
 
 # Tokens of a reply that are scored, from its first.
 MOST_REPLY = 512
@@ -32,6 +34,8 @@ MOST_WAITING, MOST_OF_A_PROJECT, MOST_BYTES = 64, 16, 64 * 2**20
 LONGEST_WAIT_S = 600.0
 # A token is counted as no less likely than that: e^-50 is nothing, and the logarithm of nothing has no mean.
 LEAST_LOG_PROB = -50.0
+# The weight of the newest in the share of samples that are scored.
+NEWEST = 0.05
 logger = logging.getLogger("pith.prompt_compression")
 
 
@@ -89,6 +93,8 @@ class Job:
     check: PreservationCheck
     until: float
     size: int
+    # For whose size it is a sample.
+    sized: SizedFor | None
 
 
 class NotComparable(Exception):
@@ -151,11 +157,14 @@ class Verifier:
     engines: Mapping[str, Engine]
     store: PreservationStore
     metrics: PreservationMetrics
+    whole: WholeChats
     is_on: bool = True
     draw: Callable[[], float] = random.random
     clock: Callable[[], datetime]
     _lines: dict[str, Waiting] = field(default_factory=dict, init=False)
     _workers: dict[str, asyncio.Task[None]] = field(default_factory=dict, init=False)
+    # By model, of its newest samples about, the share that was scored.
+    _scored_share: dict[str, float] = field(default_factory=dict, init=False)
     _waiting: int = field(default=0, init=False)
     _bytes: int = field(default=0, init=False)
     _is_closed: bool = field(default=False, init=False)
@@ -167,13 +176,23 @@ class Verifier:
         share = compressed.prompt.settings.verify
         return MOST_REPLY if share > 0 and self.draw() < share else 0
 
+    def left_whole(self, model_id: str, compressed: CompressedChat) -> None:
+        """Count a chat that was sent whole as its size, as often as it had been scored otherwise: else sizes would
+        seem to change little whenever engines have no time to score."""
+        prompt = compressed.prompt
+        if not self.is_on or prompt.sized is None or prompt.left_whole != "within":
+            return
+        share = prompt.settings.verify * self._scored_share.get(model_id, 1.0)
+        if self.draw() < share and could_be_compressed(prompt):
+            self.whole.add(prompt.sized)
+
     def take(self, settled: SettledReply) -> None:
         """Never raises, and waits for nothing."""
         try:
             self._take(settled)
         except Exception:
             logger.exception("a reply was not taken to be scored")
-            self.metrics.drop(settled.sent.model_id, "failed")
+            self._drop(settled.sent.model_id, "failed")
 
     def _take(self, settled: SettledReply) -> None:
         sent = settled.sent
@@ -184,10 +203,13 @@ class Verifier:
         if reason is None and self._bytes + size > MOST_BYTES:
             reason = "queue_full"
         if reason is not None:
-            self.metrics.drop(sent.model_id, reason)
+            self._drop(sent.model_id, reason)
             return
         check, until = settled.check(self.clock()), asyncio.get_running_loop().time() + LONGEST_WAIT_S
-        line.add(Job(whole=whole, sent=sent, reply=settled.reply, check=check, until=until, size=size))
+        sized = settled.compressed.prompt.sized
+        line.add(
+            Job(whole=whole, sent=sent, reply=settled.reply, check=check, until=until, size=size, sized=sized)
+        )
         self._waiting += 1
         self._bytes += size
         if sent.model_id not in self._workers:
@@ -225,27 +247,33 @@ class Verifier:
         try:
             async with asyncio.timeout_at(job.until):
                 check, engine_s = await self._scored(job)
-                await self.store.record(check)
+                await self.store.record(check, job.sized, self.clock())
         except TimeoutError:
-            self._drop(job, "late")
+            self._drop(job.check.model_id, "late")
         except NotComparable as error:
-            self._drop(job, error.reason)
+            self._drop(job.check.model_id, error.reason)
         except EngineRejected as error:
-            self._drop(job, "too_long" if error.is_too_long else "refused")
+            self._drop(job.check.model_id, "too_long" if error.is_too_long else "refused")
         except EngineError as error:
             logger.info("%s: a reply was not scored: %s", job.check.model_id, error)
-            self._drop(job, "unavailable")
+            self._drop(job.check.model_id, "unavailable")
         except BillingError as error:
             logger.warning("a check of a compressed chat was not written: %s", error)
-            self._drop(job, "not_recorded")
+            self._drop(job.check.model_id, "not_recorded")
         except Exception:
             logger.exception("a reply was not scored")
-            self._drop(job, "failed")
+            self._drop(job.check.model_id, "failed")
         else:
             self.metrics.score(check, engine_s)
+            self._note(job.check.model_id, was_scored=True)
 
-    def _drop(self, job: Job, reason: NotScored) -> None:
-        self.metrics.drop(job.check.model_id, reason)
+    def _drop(self, model_id: str, reason: NotScored) -> None:
+        self.metrics.drop(model_id, reason)
+        self._note(model_id, was_scored=False)
+
+    def _note(self, model_id: str, *, was_scored: bool) -> None:
+        share = self._scored_share.get(model_id, 1.0)
+        self._scored_share[model_id] = share + NEWEST * (was_scored - share)
 
     async def _scored(self, job: Job) -> tuple[PreservationCheck, float]:
         engine = self.engines[job.check.model_id]

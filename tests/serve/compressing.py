@@ -26,6 +26,7 @@ from billing.ledger.price_list import PriceList
 from billing.ledger.spool import Spool
 from billing.originals.original_store import OriginalStore
 from billing.preservation.checks import PreservationStore
+from billing.preservation.sizes import SizeStore
 from billing.price import ModelPrice
 from billing.rate_limits.counters import MemoryCounters
 from billing.rate_limits.rate_limits import RateLimits
@@ -63,6 +64,7 @@ from serve.prompt_compression.compressing import BlockCompressor
 from serve.prompt_compression.outcome import ResultCache
 from serve.prompt_compression.service import PromptCompressor
 from serve.prompt_compression.verifying import Verifier
+from serve.prompt_compression.whole_chats import WholeChats
 from tests.migrated import migrated_file
 from tests.serve.metrics.readings import counting
 from tests.serve.served import Client, PausingDatabase, at_rest, settings_document

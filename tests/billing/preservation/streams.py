@@ -145,7 +145,7 @@ def controlled(stream: Stream, verify: float, rng: np.random.Generator) -> Resul
         shift=float(stream.shifts[np.arange(chats), sizes].mean()),
         saved=float(SAVED[sizes].mean()),
         best=float(SAVED[stream.shifts.mean(0) <= BOUND].max()),
-        samples=control.count,
+        samples=control.samples,
         steps=len(steps) - 1,
         changes=_changes(stream.conversations, sizes),
     )

@@ -33,7 +33,7 @@ def test_the_samples_never_come_to_more_than_the_account_allows(samples: list[fl
     control = SizeControl()
     for sample in samples:
         control = control.after(sample, bound)
-        allowed = bound * control.count - MARGIN * sqrt(control.squares)
+        allowed = bound * control.samples - MARGIN * sqrt(control.squares)
         assert control.total <= allowed + (START - control.position) * bound / GAIN + 1e-6
 
 

@@ -48,7 +48,7 @@ class Metrics:
 
 
 class Store:
-    async def record(self, check: PreservationCheck) -> bool:
+    async def record(self, check: PreservationCheck, sized: SizedFor | None, now: datetime) -> bool:
         return True
 
 
@@ -56,7 +56,8 @@ def compressed(verify: float = 1.0, *, blocks: int = 1) -> Any:
     block = SimpleNamespace(block=Block(0, (), ("text",), ""))
     settings = SimpleNamespace(verify=verify, model_id="pith-extract", target_ratio=0.3, keep=None)
     return SimpleNamespace(
-        prompt=SimpleNamespace(settings=settings), result=SimpleNamespace(compressed=[block] * blocks)
+        prompt=SimpleNamespace(settings=settings, sized=None),
+        result=SimpleNamespace(compressed=[block] * blocks),
     )
 
 
@@ -85,7 +86,8 @@ class Room:
 @asynccontextmanager
 async def room(**options: Any) -> AsyncIterator[Room]:
     engines, metrics = {"m": FakeEngine(), "other": FakeEngine()}, Metrics()
-    verifier: Any = Verifier(engines=engines, store=Store(), metrics=metrics, clock=lambda: NOW, **options)  # type: ignore[arg-type]
+    collaborators: Any = {"store": Store(), "metrics": metrics, "whole": WholeChats(Sizes(), lambda: NOW)}  # type: ignore[arg-type]
+    verifier = Verifier(engines=engines, clock=lambda: NOW, **collaborators, **options)
     try:
         yield Room(verifier, engines, metrics)
     finally:
