@@ -25,6 +25,9 @@ DELETED_AT_ONCE = 1000
 PAUSE_S = 0.01
 # The checks that a report or a controller reads at the most, the newest: some seconds of arithmetic.
 MOST_READ = 100_000
+# A chat's nats a token count within these bounds, without which no interval could be given: a reply whose each token is
+# e^4 = 55 times less likely is as lost as one can be.
+LOWEST_NATS, HIGHEST_NATS = -1.0, 4.0
 
 _c = preservation_checks.c
 
