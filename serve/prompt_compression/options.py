@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from billing.preservation.size_control import LARGEST
-from billing.preservation.sizes import Bound
+from billing.preservation.sizes import Bound, Measure
 from compression.pipeline.errors import RatioOutOfRange, UnknownCompressionModel
 from models.errors import InvalidField
 from serve.compressors.compressor import ServedCompressor, SizeOptions, compressor_id
@@ -83,12 +83,22 @@ class WithinAgreement(BaseModel):
     agreement: float = Field(gt=0, lt=1)
 
 
+def _measure_of(within: object) -> Measure:
+    return "agreement" if isinstance(within, dict | WithinAgreement) else "nats"
+
+
+Within = Annotated[
+    Annotated[float, Field(gt=0, le=LARGEST), Tag("nats")] | Annotated[WithinAgreement, Tag("agreement")],
+    Discriminator(_measure_of),
+]
+
+
 class ProjectCompression(PromptCompressionOptions):
     """A project's default."""
 
     model_config = ConfigDict(frozen=True)
 
-    within: Annotated[float, Field(gt=0, le=LARGEST)] | WithinAgreement | None = Field(
+    within: Within | None = Field(
         default=None,
         description="Instead of `target_ratio` or `keep`: the most that compression may change in replies, in the mean "
         'over chats, in nats a token; or `{"agreement": 0.02}`, the share of tokens for which another one becomes '

@@ -389,7 +389,11 @@ async def compressing(
     )
     messages = MessagesService(compressor, admissions)
     verifier = Verifier(
-        engines=engines, store=PreservationStore(database), metrics=metrics.preservation, clock=clock
+        engines=engines,
+        store=PreservationStore(database),
+        metrics=metrics.preservation,
+        whole=WholeChats(SizeStore(database), clock),
+        clock=clock,
     )
 
     async def ready() -> bool:

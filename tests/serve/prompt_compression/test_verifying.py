@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from billing.preservation.checks import PreservationCheck
+from billing.preservation.sizes import Bound, SizedFor
 from models.engine import EngineRequest, ScoredReply, TokenUsage
 from models.fake_engine import FakeEngine
 from serve.prompt_compression import verifying
@@ -28,6 +29,7 @@ from serve.prompt_compression.verifying import (
     compared,
     kind_of,
 )
+from serve.prompt_compression.whole_chats import BYTES_PER_TOKEN, WholeChats
 from tests.serve.served import eventually
 
 MESSAGES = ({"role": "user", "content": "one two three four five six"},)
@@ -50,6 +52,18 @@ class Metrics:
 class Store:
     async def record(self, check: PreservationCheck, sized: SizedFor | None, now: datetime) -> bool:
         return True
+
+
+SIZED = SizedFor("w", "a", '{"within":0.05}', Bound("nats", 0.05))
+
+
+class Sizes:
+    def __init__(self) -> None:
+        self.added: Counter[SizedFor] = Counter()
+
+    async def add_whole(self, of: SizedFor, count: int, now: datetime) -> None:
+        assert now == NOW
+        self.added[of] += count
 
 
 def compressed(verify: float = 1.0, *, blocks: int = 1) -> Any:
@@ -81,15 +95,17 @@ class Room:
     verifier: Verifier
     engines: dict[str, FakeEngine]
     metrics: Metrics
+    sizes: Sizes
 
 
 @asynccontextmanager
 async def room(**options: Any) -> AsyncIterator[Room]:
     engines, metrics = {"m": FakeEngine(), "other": FakeEngine()}, Metrics()
-    collaborators: Any = {"store": Store(), "metrics": metrics, "whole": WholeChats(Sizes(), lambda: NOW)}  # type: ignore[arg-type]
+    sizes: Any = Sizes()
+    collaborators: Any = {"store": Store(), "metrics": metrics, "whole": WholeChats(sizes, lambda: NOW)}
     verifier = Verifier(engines=engines, clock=lambda: NOW, **collaborators, **options)
     try:
-        yield Room(verifier, engines, metrics)
+        yield Room(verifier, engines, metrics, sizes)
     finally:
         await verifier.close()
 
@@ -209,3 +225,39 @@ def test_what_is_next_to_impossible_has_a_mean() -> None:
 )
 def test_a_blocks_kind_is_what_it_is_a_part_of(text: str, is_result: bool, kind: str) -> None:
     assert kind_of(Block(0, (), (text,), "", is_result)) == kind
+
+
+def left_whole(verify: float = 1.0, *, text: str = "x" * 1000, reason: str | None = "within") -> Any:
+    settings = SimpleNamespace(verify=verify, min_tokens=1000 // BYTES_PER_TOKEN)
+    block = Block(0, (), (text,), "")
+    prompt = SimpleNamespace(settings=settings, sized=SIZED, left_whole=reason, blocks=(block,))
+    return SimpleNamespace(prompt=prompt)
+
+
+async def test_chats_left_whole_as_their_size_are_counted_by_chance_and_written_together() -> None:
+    draws = iter([0.49, 0.5, 0.1])
+    async with room(draw=lambda: next(draws)) as found:
+        for _ in range(3):
+            found.verifier.left_whole("m", left_whole(0.5))
+        await found.verifier.whole.write()
+        await found.verifier.whole.write()
+        assert found.sizes.added == {SIZED: 2}
+
+
+async def test_chats_that_would_not_have_been_compressed_or_are_held_out_do_not_count() -> None:
+    async with room(draw=lambda: 0.0) as found:
+        found.verifier.left_whole("m", left_whole(text="x" * 999))
+        found.verifier.left_whole("m", left_whole(reason="holdout"))
+        found.verifier.left_whole("m", compressed())
+        await found.verifier.whole.write()
+        assert not found.sizes.added
+
+
+async def test_where_engines_have_no_time_to_score_fewer_chats_left_whole_count() -> None:
+    async with room(draw=lambda: 0.5) as found:
+        for number in range(50):
+            found.verifier.take(settled(number, reply=()))
+        found.verifier.left_whole("m", left_whole())
+        found.verifier.left_whole("other", left_whole())
+        await found.verifier.whole.write()
+        assert found.sizes.added == {SIZED: 1}
