@@ -88,6 +88,8 @@ class Caller:
     limits: ProjectLimits
     # How the project's chats are compressed unless they say so themselves, as JSON.
     compression: str | None = None
+    # Where the size of its compressed chats stands, if samples of what compression changes decide it and there is one.
+    size_step: float | None = None
     # None: the prices in force.
     price_terms: PriceTerms | None = None
     # Nobody waits for its requests: they let all others go first.

@@ -62,6 +62,8 @@ THOROUGH = (
     "benchmarks/test_recipes.py",
     "benchmarks/test_served.py",
     "benchmarks/test_soak.py",
+    "billing/preservation/test_confidence_sequence.py",
+    "billing/preservation/test_streams.py",
     "compression/calibration",
     "compression/choosing/test_gaps.py",
     "compression/conversation/test_any_conversation.py",

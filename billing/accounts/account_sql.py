@@ -11,7 +11,7 @@ from sqlalchemy.engine import Row
 
 from billing.caller import ProjectLimits
 from billing.errors import AccountRevoked, UnknownAccount
-from billing.store.schema import projects, workspaces
+from billing.store.schema import preservation_sizes, projects, workspaces
 from billing.usage import month_of
 
 
@@ -82,6 +82,20 @@ class Project:
     revoked_at: datetime | None
     # How its chats are compressed unless they say so themselves, as JSON; None: not at all.
     compression: str | None = None
+    # Where their size stands, if samples of what compression changes decide it and there is one.
+    size_step: float | None = None
+
+
+# Projects, each with its size under the compression that it has now.
+SIZED_PROJECTS = projects.outerjoin(
+    preservation_sizes,
+    and_(
+        preservation_sizes.c.project_id == projects.c.id,
+        preservation_sizes.c.compression == projects.c.compression,
+    ),
+)
+SIZE_STEP = preservation_sizes.c.step.label("size_step")
+_PROJECTS = select(projects, SIZE_STEP).select_from(SIZED_PROJECTS)
 
 
 def insert_workspace(
@@ -153,7 +167,7 @@ def find_project(connection: Connection, ref: str) -> Project:
             projects.c.workspace_id == find_workspace(connection, workspace).id,
             or_(projects.c.name == name, projects.c.id == name),
         )
-    row = connection.execute(select(projects).where(matches)).one_or_none()
+    row = connection.execute(_PROJECTS.where(matches)).one_or_none()
     if row is None:
         raise UnknownAccount("project", ref)
     return _project(row)
@@ -185,7 +199,7 @@ def all_projects(
     ids: Collection[str] | None = None,
 ) -> list[Project]:
     """Oldest first; of a page, or those with these ids. Raises `UnknownAccount`."""
-    statement = paged(connection, select(projects), projects, page)
+    statement = paged(connection, _PROJECTS, projects, page)
     if workspace is not None:
         statement = statement.where(projects.c.workspace_id == find_workspace(connection, workspace).id)
     if ids is not None:
@@ -258,4 +272,5 @@ def _project(row: AnyRow) -> Project:
         row.created_at,
         row.revoked_at,
         row.compression,
+        row.size_step,
     )

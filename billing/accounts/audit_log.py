@@ -118,7 +118,7 @@ _KINDS: dict[type, str] = {Workspace: "workspace", Project: "project", KeyRecord
 # Balances and uses change by themselves and are not settings.
 _FIGURES = {
     *("posted_nano_usd", "held_nano_usd", "collected_nano_usd", "credited_nano_usd"),
-    *("month", "month_posted_nano_usd", "balance", "last_used_at", "has_expired"),
+    *("month", "month_posted_nano_usd", "balance", "last_used_at", "has_expired", "size_step"),
 }
 
 

@@ -86,6 +86,7 @@ _STORED_KEY = (
         projects.c.workspace_id,
         projects.c.metered,
         projects.c.compression,
+        account_sql.SIZE_STEP,
         projects.c.requests_per_minute.label("project_requests_per_minute"),
         projects.c.tokens_per_minute.label("project_tokens_per_minute"),
         projects.c.max_in_flight.label("project_max_in_flight"),
@@ -94,7 +95,7 @@ _STORED_KEY = (
         workspaces.c.revoked_at.label("workspace_revoked"),
     )
     .select_from(_JOINED)
-    .join(projects, projects.c.id == _k.project_id)
+    .join(account_sql.SIZED_PROJECTS, projects.c.id == _k.project_id)
     .join(workspaces, workspaces.c.id == projects.c.workspace_id)
 )
 
@@ -115,6 +116,7 @@ def stored_key(connection: Connection, key_id: str) -> StoredKey | None:
         powers=terms.powers,
         key_limits=terms.limits,
         limits_key_id=row.limits_key_id,
+        size_step=row.size_step,
     )
     active = all(moment is None for moment in ended) and not row.has_expired
     return StoredKey(row.digest, active, caller, row.expires_in_s)

@@ -75,7 +75,7 @@ class MessagesService:
 
     def prepare(self, caller: Caller, body: CompressMessagesRequest) -> PreparedMessages:
         """Check what needs no I/O. Raises `InvalidField` and `ModelNotAllowed`."""
-        settings = self._settings(caller, body)
+        settings = self.compressor.size_now(self._settings(caller, body), body.messages, caller)
         # Also where nothing is left to do for the model.
         require_models(caller, [settings.model_id])
         self.compressor.originals.retention.check(body.compression.retain_s if body.compression else None)

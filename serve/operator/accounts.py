@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema
 
 from billing.accounts import account_sql, key_sql
 from billing.accounts.keys import RouteName
+from billing.preservation.size_control import shares_of
 from billing.webhooks import endpoint
 from billing.webhooks.endpoint import EventType
 from serve.operator.view import At, Listed, Month, Record, ShortUsd, View, found_at
@@ -45,6 +46,10 @@ def _parsed(stored: str | None) -> Any:
         return stored
 
 
+def _shares(step: float | None) -> dict[str, float] | None:
+    return None if step is None else shares_of(step)
+
+
 class Project(View):
     id: str
     workspace_id: str
@@ -61,6 +66,11 @@ class Project(View):
         PlainValidator(_parsed),
         WithJsonSchema({"anyOf": [{"type": "object", "additionalProperties": True}, {"type": "null"}]}),
     ] = Field(description="How its chats are compressed; null: not at all.")
+    conversations_by_keep: Annotated[dict[str, float] | None, BeforeValidator(_shares)] = Field(
+        validation_alias="size_step",
+        description="Shares of its conversations by the `keep` that they have now, `whole` among them, where "
+        "`compression.within` decides it; null: it does not, or no sample has come yet, and all have the first, 0.99.",
+    )
 
 
 class ListedProject(Project):

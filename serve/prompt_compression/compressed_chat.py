@@ -10,11 +10,12 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, Field, WithJsonSchema
 
 from billing.errors import BillingError
+from billing.preservation.sizes import SizedFor
 from billing.price import Cost, ModelPrice, cost, usd
 from billing.usage import MeteringStatus, PromptCompression, Saving
 from models.engine import TokenUsage
 from serve.compressors.compressor import CompressReceipt, receipt_fields
-from serve.metrics.charged_requests import ObservedPrompt
+from serve.metrics.charged_requests import ObservedPrompt, Reason
 from serve.money.held_request import ChargedPrompt, HeldRequest, MoreThanHeld, MostTokens, Receipt
 from serve.originals.originals import Kept, Original
 from serve.prompt_compression.blocks import Block
@@ -32,6 +33,7 @@ class PreparedPrompt:
     """A prompt for which compression was asked. Messages before `newest` were sent in an earlier turn already.
 
     `conversation` is None unless this conversation takes part in a comparison; `holdout`: on the side left whole.
+    `sized`: for whom samples of what compression changes have decided its size, which may be the whole prompt.
     """
 
     settings: PromptCompressionSettings
@@ -39,6 +41,14 @@ class PreparedPrompt:
     newest: int
     conversation: str | None
     holdout: bool
+    sized: SizedFor | None = None
+
+    @property
+    def left_whole(self) -> Reason | None:
+        """Why nothing of it is compressed, if so."""
+        if self.holdout:
+            return "holdout"
+        return "within" if self.settings.is_whole else None
 
 
 @dataclass(slots=True)

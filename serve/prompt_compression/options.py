@@ -3,12 +3,15 @@
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, Self, TypeVar
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
+from billing.preservation.size_control import LARGEST
+from billing.preservation.sizes import Bound, Measure
 from compression.pipeline.errors import RatioOutOfRange, UnknownCompressionModel
 from models.errors import InvalidField
 from serve.compressors.compressor import ServedCompressor, SizeOptions, compressor_id
@@ -57,6 +60,13 @@ class PromptCompressionOptions(SizeOptions):
         le=1,
         description="Share of conversations that are sent uncompressed, to measure the saving against. Default: 0.",
     )
+    verify: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="Share of compressed chats whose reply the model scores again under the whole prompt, in the "
+        "background and for nothing, to measure what compression changed. Default: 0.",
+    )
     retain_s: int | None = Field(
         default=None,
         ge=0,
@@ -65,10 +75,53 @@ class PromptCompressionOptions(SizeOptions):
     )
 
 
+class WithinAgreement(BaseModel):
+    """A bound of the share of tokens for which compression makes another one the likeliest."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    agreement: float = Field(gt=0, lt=1)
+
+
+def _measure_of(within: object) -> Measure:
+    return "agreement" if isinstance(within, dict | WithinAgreement) else "nats"
+
+
+Within = Annotated[
+    Annotated[float, Field(gt=0, le=LARGEST), Tag("nats")] | Annotated[WithinAgreement, Tag("agreement")],
+    Discriminator(_measure_of),
+]
+
+
 class ProjectCompression(PromptCompressionOptions):
     """A project's default."""
 
     model_config = ConfigDict(frozen=True)
+
+    within: Within | None = Field(
+        default=None,
+        description="Instead of `target_ratio` or `keep`: the most that compression may change in replies, in the mean "
+        'over chats, in nats a token; or `{"agreement": 0.02}`, the share of tokens for which another one becomes '
+        "the likeliest. Samples (`verify`) decide the size.",
+    )
+
+    @model_validator(mode="after")
+    def _has_one_size(self) -> Self:
+        if self.within is None:
+            return self
+        if self.target_ratio is not None or self.keep is not None:
+            raise PydanticCustomError(
+                "two_sizes", "within cannot be given together with target_ratio or keep"
+            )
+        if self.verify == 0:
+            raise PydanticCustomError("no_samples", "within needs samples: verify must be above 0")
+        return self
+
+    @property
+    def bound(self) -> Bound | None:
+        if isinstance(self.within, WithinAgreement):
+            return Bound("agreement", self.within.agreement)
+        return None if self.within is None else Bound("nats", self.within)
 
 
 # More different defaults than a server's projects have; each takes about a kilobyte.
@@ -104,6 +157,8 @@ def _read(compression: str) -> ProjectCompression | None:
         return None
 
 
+# Of chats whose size samples decide, where the project says no other share.
+DEFAULT_VERIFY = 0.05
 # Shorter texts are sent as they are: there is little to leave out, and each piece of it matters.
 DEFAULT_MIN_TOKENS = 128
 Value = TypeVar("Value")
@@ -116,7 +171,8 @@ WhatIsCompressed = Scope | Literal["only_marked", "all_but_newest"]
 
 @dataclass(frozen=True, slots=True)
 class PromptCompressionSettings:
-    """Either `target_ratio` or `keep` is set. `is_asked`: the request itself said which of them."""
+    """Either `target_ratio` or `keep` is set, or `within`, until the chat has its size, which is a `keep`. `is_asked`:
+    the request itself said which of them."""
 
     model_id: str
     target_ratio: float | None
@@ -126,8 +182,19 @@ class PromptCompressionSettings:
     refuses_on_failure: bool
     mark_gaps: bool
     holdout: float
+    verify: float
     retain_s: int
     is_asked: bool
+    within: Bound | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """True if the size that the bound leaves this chat is the whole prompt."""
+        return self.within is not None and self.keep is None
+
+    def of_size(self, keep: float | None) -> Self:
+        """With the size of one chat."""
+        return replace(self, keep=keep)
 
     def as_key(self) -> str:
         """A key of all that an output depends on, besides its text and its query."""
@@ -147,7 +214,8 @@ def settings_of(
         return next((value for options in said if (value := getattr(options, name)) is not None), otherwise)
 
     model_id = _model_id(asked, first("model", None), models)
-    sized = next((one for one in said if one.target_ratio or one.keep), None)
+    sized = next((one for one in said if one.target_ratio or one.keep or _bound_of(one)), None)
+    within = None if sized is None else _bound_of(sized)
     served = models[model_id]
     if sized is not None and sized is asked:
         _check_ratio(asked.target_ratio, served)
@@ -160,15 +228,25 @@ def settings_of(
         min_tokens=first("min_tokens", DEFAULT_MIN_TOKENS),
         refuses_on_failure=first("on_failure", "whole") == _REFUSE,
         mark_gaps=first("mark_gaps", False),
-        holdout=_holdout(asked, default),
+        holdout=_projects_share("holdout", asked, default),
+        verify=_projects_share("verify", asked, default) or (DEFAULT_VERIFY if within else 0.0),
         retain_s=first("retain_s", 0),
         is_asked=sized is not None and sized is asked,
+        within=within,
     )
 
 
-def _holdout(asked: PromptCompressionOptions | None, default: PromptCompressionOptions | None) -> float:
-    """The project's, where it has one: no client takes a conversation out of its comparison."""
-    said = [options.holdout for options in (default, asked) if options is not None]
+def _bound_of(options: PromptCompressionOptions) -> Bound | None:
+    return options.bound if isinstance(options, ProjectCompression) else None
+
+
+def _projects_share(
+    name: Literal["holdout", "verify"],
+    asked: PromptCompressionOptions | None,
+    default: PromptCompressionOptions | None,
+) -> float:
+    """The project's, where it has one: no client takes a conversation out of what is measured."""
+    said = [getattr(options, name) for options in (default, asked) if options is not None]
     return next((share for share in said if share is not None), 0.0)
 
 
@@ -234,6 +312,10 @@ def _misfit(options: ProjectCompression, settings: CompressionSettingsSection) -
         return f"target_ratio: {model.id} takes {bounds.min:g} to {bounds.max:g}, not {ratio:g}"
     if options.keep is not None and not _is_calibrated(model):
         return f"keep: {model.id} has no calibration for it; give target_ratio instead"
+    if options.within is not None and not _is_calibrated(model):
+        return f"within: {model.id} has no calibration, which its sizes need; give target_ratio instead"
+    if options.within is not None and not settings.chat.verify_engine_share:
+        return "within: compression.chat.verify_engine_share is 0, so there are no samples to decide the size"
     longest = settings.retention.max_s
     if options.retain_s is not None and options.retain_s > longest:
         return f"retain_s: this server keeps originals for {longest} seconds at the most"

@@ -13,6 +13,8 @@ import orjson
 from billing.accounts.keys import ModelNotAllowed
 from billing.caller import Caller
 from billing.errors import QuotaExceeded
+from billing.preservation.size_control import SIZES, START, size_of
+from billing.preservation.sizes import Bound, SizedFor
 from compression.pipeline.errors import CompressorUnavailable, UnknownCompressionModel
 from models.errors import InvalidField
 from serve.compressors.compressor import ServedCompressor, token_terms
@@ -22,7 +24,7 @@ from serve.money.admission import Admitted
 from serve.money.held_request import HeldRequest
 from serve.money.prices import price_of
 from serve.originals.originals import Originals
-from serve.prompt_compression.blocks import find_blocks, has_marks
+from serve.prompt_compression.blocks import Block, find_blocks, has_marks
 from serve.prompt_compression.compressed_chat import CompressedChat, PreparedPrompt
 from serve.prompt_compression.compressing import FAULTS, BlockCompressor, EngineTokens, sent_whole
 from serve.prompt_compression.options import (
@@ -74,6 +76,11 @@ def is_held_out(conversation: str, share: float) -> bool:
     return drawn < int(share * 2 ** (8 * SHARE_BYTES))
 
 
+def drawn_by(conversation: str) -> float:
+    """The number from 0 to below 1 that decides its size; another one than decides whether it is held out."""
+    return (int(conversation[2 * SHARE_BYTES :], 16) >> 11) / 2**53
+
+
 Messages = Sequence[Mapping[str, Any]]
 # How many projects' settings are remembered.
 MOST_DEFAULTS = 4096
@@ -120,10 +127,24 @@ class PromptCompressor:
             self.originals.retention.check(asked.retain_s)
         blocks = find_blocks(messages, settings.scope)
         conversation = (
-            conversation_of(messages, caller, self.blocks.key) if settings.holdout > 0 and blocks else None
+            conversation_of(messages, caller, self.blocks.key) if _is_drawn(settings, blocks) else ""
         )
-        holdout = conversation is not None and is_held_out(conversation, settings.holdout)
-        return PreparedPrompt(settings, tuple(blocks), _newest(messages), conversation, holdout)
+        compared = conversation if settings.holdout > 0 else ""
+        holdout = bool(compared) and is_held_out(compared, settings.holdout)
+        sized = None
+        if conversation and (bound := settings.within) is not None:
+            settings = settings.of_size(_size_of(conversation, caller))
+            sized = None if holdout else _sized_for(caller, bound)
+        return PreparedPrompt(settings, tuple(blocks), _newest(messages), compared or None, holdout, sized)
+
+    def size_now(
+        self, settings: PromptCompressionSettings, messages: Messages, caller: Caller
+    ) -> PromptCompressionSettings:
+        """With the size that a chat of these messages would have; the largest, where that is the whole prompt."""
+        if settings.within is None:
+            return settings
+        size = _size_of(conversation_of(messages, caller, self.blocks.key), caller)
+        return settings.of_size(size or SIZES[1])
 
     def _settings(
         self, asked: PromptCompressionOptions | None, default: PromptCompressionOptions | None
@@ -153,8 +174,8 @@ class PromptCompressor:
         )
         observed = self.prompt_metrics.begin(tokens.model_id)
         async with AsyncExitStack() as stack:
-            if prompt.holdout:
-                compressed = CompressedChat(prompt, _held_out(prompt), *prices, observed)
+            if reason := prompt.left_whole:
+                compressed = CompressedChat(prompt, _left_whole(prompt, reason), *prices, observed)
             else:
                 part, result = await self._result(stack, prompt, Worth(*prices), admitted, tokens, client)
                 keep = partial(self.originals.keep, admitted.caller, retain_s=prompt.settings.retain_s)
@@ -244,9 +265,22 @@ def refuse_failure(settings: PromptCompressionSettings, result: CompressedPrompt
         raise CompressorUnavailable(f"{settings.model_id}: a part of the prompt could not be compressed")
 
 
-def _held_out(prompt: PreparedPrompt) -> CompressedPrompt:
-    outcomes = tuple(BlockOutcome("", block, reason="holdout") for block in prompt.blocks)
-    return CompressedPrompt(outcomes, holdout=True)
+def _is_drawn(settings: PromptCompressionSettings, blocks: Sequence[Block]) -> bool:
+    """Whether the conversation decides something."""
+    return bool(blocks) and (settings.holdout > 0 or settings.within is not None)
+
+
+def _size_of(conversation: str, caller: Caller) -> float | None:
+    return size_of(START if caller.size_step is None else caller.size_step, drawn_by(conversation))
+
+
+def _sized_for(caller: Caller, bound: Bound) -> SizedFor:
+    return SizedFor(caller.workspace_id, caller.project_id, caller.compression or "", bound)
+
+
+def _left_whole(prompt: PreparedPrompt, reason: Reason) -> CompressedPrompt:
+    outcomes = tuple(BlockOutcome("", block, reason=reason) for block in prompt.blocks)
+    return CompressedPrompt(outcomes, holdout=prompt.holdout)
 
 
 def _if_it_pays(outcome: BlockOutcome, worth: Worth, tokens: BlockTokens | None) -> BlockOutcome:

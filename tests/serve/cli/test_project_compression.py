@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import yaml
 from sqlalchemy import text
 from typer.testing import CliRunner, Result
 
+from billing.preservation.sizes import Bound, SizedFor, SizeStore
 from billing.store.database import open_database
 from serve.cli.main import app
 from serve.config.paths import ConfigError
@@ -100,6 +102,17 @@ def test_changes_are_in_the_audit_log_and_what_changes_nothing_is_not(config: Pa
             '{"keep": 0.9, "model": "words"}',
             "keep: words has no calibration for it; give target_ratio instead",
         ),
+        (
+            '{"within": 0.05, "model": "words"}',
+            "within: words has no calibration, which its sizes need; give target_ratio instead",
+        ),
+        (
+            '{"within": 0.05, "keep": 0.9}',
+            "within cannot be given together with target_ratio or keep",
+        ),
+        ('{"within": 0.05, "verify": 0}', "within needs samples: verify must be above 0"),
+        ('{"within": 9}', "within: nats: Input should be less than or equal to 8"),
+        ('{"within": {"agreement": 2}}', "within: agreement: agreement: Input should be less than 1"),
         ('{"retain_s": 90000}', "retain_s: this server keeps originals for 86400 seconds at the most"),
         ('{"target_ratio": 0.', "Malformed JSON: "),
         ("true", "Input should be an object"),
@@ -139,3 +152,31 @@ async def by_hand(config: Path, project: str, compression: str) -> None:
     values = {"compression": compression, "project": project}
     await database.write(lambda connection: connection.execute(change, values))
     await database.close()
+
+
+def test_a_bound_is_set_and_the_list_shows_where_samples_have_led(config: Path) -> None:
+    made = found(config, "project", "create", "acme", "p", "--compression", '{"within": 0.05}')
+    assert made["compression"] == {"within": 0.05} and made["conversations_by_keep"] is None
+
+    async def sample() -> None:
+        database = open_database(f"sqlite:///{config.parent / 'pith.db'}")
+        of = SizedFor(made["workspace_id"], made["id"], '{"within":0.05}', Bound("nats", 0.05))
+        await SizeStore(database).add_whole(of, 160, datetime(2026, 11, 20, tzinfo=UTC))
+        await database.close()
+
+    asyncio.run(sample())
+    (listed,) = found(config, "project", "list")
+    assert listed["conversations_by_keep"] == {"0.98": 0.5, "0.95": 0.5}
+    assert "0.95" in run(config, "project", "list").stdout
+    entry = found(config, "audit")[-1]
+    assert (entry["action"], entry["subject"]) == ("project.size", made["id"])
+    assert entry["details"]["conversations_by_keep"] == [{"0.99": 1.0}, {"0.98": 0.5, "0.95": 0.5}]
+
+
+def test_a_bound_is_refused_where_nothing_is_ever_scored(config: Path) -> None:
+    settings = {"models": MODELS, "chat": {"verify_engine_share": 0}}
+    config.write_text(yaml.safe_dump(settings_document(config.parent, compression=settings)))
+    complaint = (
+        "within: compression.chat.verify_engine_share is 0, so there are no samples to decide the size"
+    )
+    assert complaint in refusal(config, '{"within": 0.05}')

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
+from billing.preservation.sizes import Bound
 from serve.http.request_body import InvalidBody, check_shape
 from serve.prompt_compression.options import (
+    DEFAULT_VERIFY,
     ProjectCompression,
     PromptCompressionOptions,
     default_of,
+    settings_of,
     stored_default,
 )
+from tests.serve.compressing import served_model
 
 ALL = {
     "keep": 0.95,
@@ -23,6 +29,7 @@ ALL = {
     "on_failure": "refuse",
     "mark_gaps": True,
     "holdout": 0.02,
+    "verify": 0.01,
     "retain_s": 3600,
 }
 BAD: list[dict[str, Any]] = [
@@ -43,6 +50,8 @@ BAD: list[dict[str, Any]] = [
     {"mark_gaps": "yes"},
     {"holdout": -0.1},
     {"holdout": 1.1},
+    {"verify": -0.1},
+    {"verify": 1.1},
     {"retain_s": -1},
     {"retain_s": 10**30},
 ]
@@ -121,3 +130,57 @@ def test_a_default_that_cannot_be_read_is_off_and_logged_once(
     with caplog.at_level(logging.WARNING, logger="pith.compression"):
         assert [default_of(text) for _ in range(3)] == [None] * 3
     assert [text in record.getMessage() for record in caplog.records] == [True]
+
+
+def test_a_share_of_the_project_is_not_changed_by_a_request() -> None:
+    models = {"m": served_model()}
+    asked = PromptCompressionOptions(verify=0.0, holdout=1.0)
+    default = ProjectCompression(verify=0.5, holdout=0.1)
+    both = settings_of(asked, default, models)
+    assert (both.verify, both.holdout) == (0.5, 0.1)
+    assert settings_of(asked, ProjectCompression(), models).holdout == 1.0
+    assert settings_of(PromptCompressionOptions(), None, models).verify == 0.0
+
+
+@pytest.mark.parametrize(
+    ("within", "bound"),
+    [(0.05, Bound("nats", 0.05)), ({"agreement": 0.02}, Bound("agreement", 0.02))],
+)
+def test_a_bound_stands_in_place_of_a_size_and_brings_its_samples(within: Any, bound: Bound) -> None:
+    models = {"m": served_model()}
+    default = ProjectCompression.model_validate({"within": within})
+    found = settings_of(None, default, models)
+    assert (found.within, found.keep, found.target_ratio) == (bound, None, None)
+    assert found.verify == DEFAULT_VERIFY and found.is_whole
+    assert not found.of_size(0.9).is_whole
+    more = settings_of(None, default.model_copy(update={"verify": 0.5}), models)
+    assert more.verify == 0.5
+    # A size of the request takes its place.
+    asked = settings_of(PromptCompressionOptions(keep=0.9), default, models)
+    assert (asked.within, asked.keep, asked.verify, asked.is_whole) == (None, 0.9, 0.0, False)
+    assert stored_default(default) == json.dumps({"within": within}, separators=(",", ":"))
+    assert default_of(stored_default(default)) == default
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"within": 0.05, "keep": 0.9},
+        {"within": 0.05, "target_ratio": 0.5},
+        {"within": 0.05, "verify": 0},
+        {"within": 0},
+        {"within": 9},
+        {"within": "0.05"},
+        {"within": {"agreement": 1}},
+        {"within": {"nats": 0.05}},
+        {"within": {}},
+    ],
+)
+def test_a_bound_that_means_nothing_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        ProjectCompression.model_validate(options)
+
+
+def test_no_request_has_a_bound() -> None:
+    with pytest.raises(ValidationError):
+        PromptCompressionOptions.model_validate({"within": 0.05})
