@@ -163,7 +163,7 @@ class Compare {
     const words = differenceWords(asked.model.name, found.whole, found.compressed);
     byId("compare-difference").textContent = words;
     byId("compare-outcome").hidden = !words;
-    say(byId("compare-said"), `Both are answered. ${words}`);
+    say(byId("compare-said"), words ? `Both are answered. ${words}` : "There is nothing to compare.");
   }
 
   // The reply; null where there is none.
