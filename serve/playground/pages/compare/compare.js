@@ -8,7 +8,7 @@ import { SourceView } from "../compress/source_view.js";
 import { bringUp, byId, make, say } from "../parts/dom.js";
 import { count, percent, pricesOf } from "../parts/format.js";
 import { askForKey, checkedKey, currentKey, noteRefusal, onKey } from "../parts/key.js";
-import { differenceWords } from "./difference.js";
+import { cacheWords, differenceWords } from "./difference.js";
 import { QUESTIONS } from "./examples.js";
 import { Side } from "./side.js";
 
@@ -162,6 +162,7 @@ class Compare {
     }
     const words = differenceWords(asked.model.name, found.whole, found.compressed);
     byId("compare-difference").textContent = words;
+    byId("compare-cache").textContent = cacheWords(found);
     byId("compare-outcome").hidden = !words;
     say(byId("compare-said"), words ? `Both are answered. ${words}` : "There is nothing to compare.");
   }

@@ -11,8 +11,8 @@ export const costOf = (service) => (service?.billing ? service.billing.request_c
 export function differenceWords(model, whole, compressed) {
   if (!whole?.usage || !compressed?.usage || compressed.service?.compression?.status !== "applied") return "";
   const [before, after] = [whole.usage.prompt_tokens, compressed.usage.prompt_tokens];
-  const facts = [`${model} read ${count(after)} tokens in place of ${count(before)} (${percent(after / before)})`, costWords(whole, compressed), timeWords(whole, compressed)];
-  return `${facts.filter(Boolean).join("; ")}. ${cacheWords({ whole, compressed })}`.trim();
+  const read = `${model} read ${count(after)} tokens in place of ${count(before)} (${percent(after / before)})`;
+  return `${[read, costWords(whole, compressed), timeWords(whole, compressed)].filter(Boolean).join("; ")}.`;
 }
 
 function costWords(whole, compressed) {
@@ -28,9 +28,9 @@ function timeWords({ firstMs: before }, { firstMs: after }) {
   return `the first word ${times} times ${before > after ? "sooner" : "later"}`;
 }
 
-// An engine that has read a prompt's beginning before does not read it again.
-function cacheWords(replies) {
-  const warm = Object.entries(replies).filter(([, { usage }]) => cachedShare(usage) >= MUCH_CACHED);
+// An engine that has read a prompt's beginning before does not read it again. Empty where that made no difference.
+export function cacheWords(replies) {
+  const warm = Object.entries(replies).filter(([, reply]) => reply?.usage && cachedShare(reply.usage) >= MUCH_CACHED);
   if (!warm.length) return "";
   const names = warm.map(([name]) => `the ${name} text`).join(" and ");
   return `The engine still had much of ${names} in its cache, from a question before: asked anew, the first word comes later.`;
