@@ -147,7 +147,7 @@ class Compare {
     const words = `Kept: ${count(after)} of ${count(before)} tokens, as the compressor counts (${percent(ratio)})`;
     byId("compare-kept-words").textContent = words;
     byId("compare-kept").hidden = false;
-    bringUp(byId(key ? "compare-sides" : "compare-key-wanted"), 0.5);
+    bringUp(byId(key ? "compare-sides" : "compare-key-wanted"), 0.75);
     if (!key) say(byId("compare-said"), `${words}. The answers need a key.`);
   }
 
