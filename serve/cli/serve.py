@@ -171,6 +171,9 @@ def announce(settings: Settings, key: str | None, progress: Progress, ending: st
     is_seen = sys.stdout.isatty()
     bearer = key if is_seen else f"$(cat {shlex.quote(str(settings.demo.key_path))})"
     said = f"  demo key  {key}\n" if is_seen else ""
+    if is_seen and settings.server.playground:
+        # A browser sends no fragment to a server, and the page takes it out of the address.
+        said = f"  try it    {base}/#key={key}\n{said}"
     print(
         f"""
   address   {base}/v1

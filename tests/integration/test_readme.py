@@ -29,6 +29,7 @@ from tests.command_blocks import Block, Step, blocks_of, differences, missing_li
 from tests.integration.installed import SITE, folder_with_names_of_ours, run
 from tests.integration.missing import cannot_run
 from tests.integration.running import PITH, ROOT, Server, free_port, start_server, stop_server
+from tests.serve.playground.watched import chromium, watched
 
 README = "README.md"
 PAGES = (README, "docs/operating.md", "docs/operations/first-day.md")
@@ -211,6 +212,16 @@ def test_the_default_model_answers(shipped: Server, question: str) -> None:
         reply = http.post("/v1/chat/completions", json=asked).raise_for_status().json()
     assert reply["model"] == "smollm2-135m"
     assert reply["choices"][0]["message"]["content"] == ANSWERS[question]
+
+
+def test_the_playground_gets_the_answer_to_its_first_example_from_a_tenth(shipped: Server) -> None:
+    with chromium() as browser, watched(browser, shipped.url) as page:
+        page.use_key((shipped.state_dir / "demo-key").read_text().strip())
+        page.tab("Compare")
+        page.button("Ask both").click()
+        page.shows("#compare-difference", "SmolLM2 135M Instruct read")
+        assert "11.6 million" in page.text("#side-compressed .said")
+        assert page.text("#side-whole .said")
 
 
 def test_an_installed_pith_has_its_pages_adds_up_its_books_and_keeps_nothing_beside_its_code(

@@ -1,7 +1,8 @@
-// Starts the playground: what the server is, the key, the tabs and their four views.
+// Starts the playground: what the server is, the key, the tabs and their views.
 import { ask } from "./api/request.js";
 import { startCatalog } from "./catalog/catalog.js";
 import { startChat } from "./chat/chat.js";
+import { startCompare } from "./compare/compare.js";
 import { startCompress } from "./compress/compress.js";
 import { byId, say } from "./parts/dom.js";
 import { startKey } from "./parts/key.js";
@@ -25,7 +26,8 @@ async function start() {
     say(byId("fault"), error.message);
     return;
   }
-  const running = new Running([byId("chat-model"), byId("compressor")]);
+  const running = new Running([byId("compare-model"), byId("chat-model"), byId("compressor")]);
+  startCompare(about, running);
   startCompress(about, running);
   startChat(about, running);
   startCatalog(about);

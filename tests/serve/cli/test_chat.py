@@ -72,6 +72,8 @@ def test_the_demo_key_is_shown_on_a_terminal_alone_and_else_the_path_of_its_file
     said = capsys.readouterr()
     assert ("pith_id_secret" in said.out) == is_terminal
     assert "pith_id_secret" not in said.err
+    # The page takes it from there: parts/key.js.
+    assert ("/#key=pith_id_secret\n" in said.out) == is_terminal
     assert str(settings.demo.key_path) in said.out
     if not is_terminal:
         # In a shell the quoted path is one word again.

@@ -17,7 +17,7 @@ from tests.serve.playground.watched import DESKTOP, PHONE, Watched, watched
 
 HOSTILE = "<img src=x onerror=window.ran.push('it')><script>window.ran.push('it')</script>"
 pytestmark = pytest.mark.integration
-TABS = ("Compress", "Chat", "Catalog", "Usage")
+TABS = ("Compare", "Compress", "Chat", "Catalog", "Usage")
 LONG = (
     "The pump ships with a filter. Its colour is a matter of taste. The warranty ends after two years. " * 8
 )
@@ -184,7 +184,7 @@ def test_everything_can_be_done_by_keyboard_alone(page: Watched, running: Runnin
     assert page.page.evaluate(focused) == "skip"
     press("Tab")
     assert page.page.evaluate(focused) == "tab-compress"
-    for name in ("chat", "catalog", "usage", "compress"):
+    for name in ("chat", "catalog", "usage", "compare", "compress"):
         press("ArrowRight")
         assert page.page.evaluate(focused) == f"tab-{name}"
         assert page.page.evaluate("location.hash") == f"#{name}"
@@ -217,6 +217,9 @@ def test_it_fits_a_phone_and_is_readable_in_the_dark(
         give_usage(page)
         page.use_key(running.key)
         page.compress_example("Agent trace")
+        page.tab("Compare")
+        page.button("Ask both").click()
+        page.shows("#compare-difference", "saved")
         page.tab("Chat")
         page.page.get_by_label("Most tokens").fill("3")
         send(page, "Which is cut off?")

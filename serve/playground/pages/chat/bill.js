@@ -11,6 +11,12 @@ const METERING = {
 const STREAMED_MS = 100;
 const REASONS = { failed: "failed, so the context was sent whole", skipped: "nothing to compress" };
 
+// What became of it where it was not compressed; else empty.
+export function compressionWords(compression) {
+  if (!compression || compression.status === "applied") return "";
+  return `compression: ${REASONS[compression.status] ?? compression.status}`;
+}
+
 export function bill({ usage, service, firstMs, lastMs }) {
   if (!usage) return null;
   const { billing, metering, compression } = service ?? {};
@@ -30,7 +36,8 @@ const speed = (tokens, ms) => Math.round((tokens - 1) / (ms / 1000));
 
 function saved(compression) {
   if (!compression) return [];
-  if (compression.status !== "applied") return [make("span", {}, `compression: ${REASONS[compression.status] ?? compression.status}`)];
+  const words = compressionWords(compression);
+  if (words) return [make("span", {}, words)];
   const { tokens_saved: tokens, original_tokens: before, net_usd: net } = compression;
   const share = before ? ` (${percent(tokens / before)})` : "";
   return [

@@ -1,13 +1,13 @@
 // Chat: a conversation with a model, streamed, with what each reply cost.
 import { numberFault } from "../api/refusals.js";
-import { byId, copy, make, onceAFrame, say } from "../parts/dom.js";
-import { count, percent, price } from "../parts/format.js";
+import { byId, copy, make, say } from "../parts/dom.js";
+import { count, percent, pricesOf } from "../parts/format.js";
 import { askForKey, checkedKey, currentKey, noteRefusal, onKey } from "../parts/key.js";
 import { curl, shortened } from "../parts/snippets.js";
 import { bill } from "./bill.js";
 import { Conversation } from "./conversation.js";
 import { Messages } from "./messages.js";
-import { PATH, streamReply } from "./reply.js";
+import { followReply, PATH } from "./reply.js";
 
 const NO_KEY = "Chat needs a key.";
 const NUMBERS = ["max-tokens", "temperature"];
@@ -81,9 +81,8 @@ class Chat {
 
   describeModel() {
     const { model } = this;
-    const prices = `${price(model.input_price_per_mtok)} in, ${price(model.output_price_per_mtok)} out a million tokens`;
     const start = this.running.isDown(model.id) ? " It is not running: the first request waits for its start, which may take a minute." : "";
-    const words = `${prices}; ${count(model.context_length)} tokens of context.${start}`;
+    const words = `${pricesOf(model)}; ${count(model.context_length)} tokens of context.${start}`;
     if (byId("chat-price").textContent !== words) say(byId("chat-price"), words);
     this.showCode();
   }
@@ -151,25 +150,16 @@ class Chat {
     const reply = this.messages.add("assistant", turn.model.name, "");
     this.setRunning(true);
     let text = "";
-    const endWait = this.running.wait(turn.model, (words) => this.messages.note(reply, "waiting", words));
-    const draw = onceAFrame(() => this.messages.write(reply, text));
+    const write = (now) => this.messages.write(reply, (text = now));
+    const wait = () => this.running.wait(turn.model, (words) => this.messages.note(reply, "waiting", words));
     const key = currentKey();
-    const onText = (now) => {
-      if (!text && now) endWait();
-      text = now;
-      draw();
-    };
     try {
       const body = turn.conversation.body(this.settings());
-      const done = await streamReply(body, { key, signal: asking.signal, onText });
-      endWait();
-      this.finish(turn, reply, done);
+      this.finish(turn, reply, await followReply(body, { key, signal: asking.signal, wait, write }));
     } catch (error) {
-      endWait();
       this.breakOff(turn, reply, error, text);
       noteRefusal(key, error);
     } finally {
-      this.messages.write(reply, text);
       this.asking = null;
       this.setRunning(false);
       this.showCode();

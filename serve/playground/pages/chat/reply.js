@@ -2,11 +2,31 @@
 import { eventsOf } from "../api/events.js";
 import { apiError, open } from "../api/request.js";
 import { BROKE_OFF, CHARGED } from "../api/words.js";
+import { onceAFrame } from "../parts/dom.js";
 
 export const PATH = "v1/chat/completions";
 
+// The reply as it is shown: `wait` tells of the wait for its first word, until the function that it returns is called,
+// and `write` has the text, once a frame and at the end.
+export async function followReply(body, { key, signal, wait, write }) {
+  let text = "";
+  const endWait = wait();
+  const draw = onceAFrame(() => write(text));
+  const onText = (now) => {
+    if (!text && now) endWait();
+    text = now;
+    draw();
+  };
+  try {
+    return await streamReply(body, { key, signal, onText });
+  } finally {
+    endWait();
+    write(text);
+  }
+}
+
 // `firstMs` and `lastMs` are from the question to the first and to the last text.
-export async function streamReply(body, { key, signal, onText }) {
+async function streamReply(body, { key, signal, onText }) {
   const began = performance.now();
   const reply = await open(PATH, { body, key, signal });
   const found = { text: "", finishReason: null, firstMs: null, lastMs: null };

@@ -1,10 +1,10 @@
 // Compress: from what is asked to what is shown. One answer tells of every size, so that the slider needs no other.
-import { byId, copy, make, onceAFrame, say } from "../parts/dom.js";
+import { bringUp, byId, copy, make, onceAFrame, say } from "../parts/dom.js";
 import { count, milliseconds, percent } from "../parts/format.js";
 import { currentKey, noteRefusal, onKey } from "../parts/key.js";
 import { curl, python, shortened } from "../parts/snippets.js";
 import { Compressions, pathFor } from "./compressions.js";
-import { Context } from "./context.js";
+import { Context, limitsOf } from "./context.js";
 import { EXAMPLES } from "./examples.js";
 import { drawFlags } from "./flags.js";
 import { gridOf, nearest, sizeAt, sizesOf, sizesToAsk } from "./sizes.js";
@@ -31,7 +31,7 @@ class Compress {
     this.running = running;
     this.endWait = () => {};
     this.compressions = new Compressions();
-    this.context = new Context(() => this.limits());
+    this.context = new Context(() => limitsOf(this.about, this.model), "", EXAMPLES);
     this.source = new SourceView(byId("source"));
     this.slider = byId("slider");
     // What is shown: the text, its sizes, and the latency of the request that told of them.
@@ -89,12 +89,6 @@ class Compress {
 
   get size() {
     return this.result && sizeAt(this.result.sizes, this.kind, this.value);
-  }
-
-  limits() {
-    const isDemo = !currentKey();
-    const bytes = Math.min(this.model?.max_input_bytes ?? 0, this.about.max_body_bytes);
-    return { isDemo, chars: this.about.demo.max_chars, bytes };
   }
 
   describeWho() {
@@ -168,7 +162,7 @@ class Compress {
     say(byId("compress-fault"), fault);
     if (fault) return;
     this.setBusy(true);
-    this.isBroughtUp = this.bringUp(0.6);
+    this.isBroughtUp = bringUp(document.querySelector(".result"), 0.6);
     const body = this.asked();
     const asking = (this.asking = {});
     const key = currentKey();
@@ -199,15 +193,6 @@ class Compress {
     noteRefusal(key, error);
   }
 
-  // On a phone the result is below what is asked: what hardly shows is scrolled to, and the focus stays.
-  // While it is empty, the page may be too short for that.
-  bringUp(share) {
-    const result = document.querySelector(".result");
-    const isLow = result.getBoundingClientRect().top > share * innerHeight;
-    if (isLow) result.scrollIntoView({ block: "start" });
-    return isLow;
-  }
-
   setBusy(isBusy) {
     byId("compress-go").textContent = isBusy ? "Compressing…" : "Compress";
     this.endWait();
@@ -231,7 +216,8 @@ class Compress {
     this.show();
     this.showSnippet();
     this.announce();
-    if (this.isBroughtUp) this.bringUp(0.1);
+    // While it was empty, the page may have been too short for that.
+    if (this.isBroughtUp) bringUp(document.querySelector(".result"), 0.1);
   }
 
   outdate() {

@@ -2,20 +2,33 @@
 import { open } from "../api/request.js";
 import { byId, make, say } from "../parts/dom.js";
 import { bytes, count } from "../parts/format.js";
-import { EXAMPLES } from "./examples.js";
+import { currentKey } from "../parts/key.js";
 import { codePoints } from "./spans.js";
+
+// What a text may have: without a key, of the demo; with one, of the compression model.
+export const limitsOf = (about, model) => ({
+  isDemo: !currentKey(),
+  chars: about.demo.max_chars,
+  bytes: Math.min(model?.max_input_bytes ?? 0, about.max_body_bytes),
+});
 
 export class Context extends EventTarget {
   #exact = null;
   #name = "";
 
-  constructor(limits) {
+  // `form` is what the ids of its fields begin with.
+  constructor(limits, form, examples) {
     super();
     this.limits = limits;
-    this.field = byId("context");
+    this.form = form;
+    this.field = this.#part("context");
     this.field.addEventListener("input", () => this.#changed(null));
-    byId("file").addEventListener("change", (event) => this.#readFile(event.target));
-    byId("examples").append(...EXAMPLES.map((example) => this.#button(example)));
+    this.#part("file").addEventListener("change", (event) => this.#readFile(event.target));
+    this.#part("examples").append(...examples.map((example) => this.#button(example)));
+  }
+
+  #part(name) {
+    return byId(`${this.form}${name}`);
   }
 
   get text() {
@@ -28,17 +41,16 @@ export class Context extends EventTarget {
   }
 
   async take(example) {
-    let text;
+    let texts;
     try {
-      text = await (await open(`playground/examples/${example.file}`)).text();
+      texts = await Promise.all(example.files.map(async (file) => (await open(`playground/examples/${file}`)).text()));
     } catch (error) {
       this.#complain(error.message);
       return;
     }
-    this.set(text);
-    const query = byId("query");
-    query.value = example.query;
-    for (const button of byId("examples").children) button.setAttribute("aria-pressed", String(button.dataset.file === example.file));
+    this.set(texts.join("\n"));
+    this.#part("query").value = example.query;
+    for (const button of this.#part("examples").children) button.setAttribute("aria-pressed", String(button.textContent === example.name));
     this.dispatchEvent(new CustomEvent("example", { detail: example }));
   }
 
@@ -60,12 +72,12 @@ export class Context extends EventTarget {
     const { chars, isDemo } = this.limits();
     const most = isDemo ? ` of the demo’s ${count(chars)}` : "";
     const size = `${from}${count(codePoints(text))}${most} characters, ${bytes(new Blob([text]).size)}`;
-    say(byId("size"), text ? `${size}${over ? `. ${over}` : ""}` : "Empty");
-    byId("size").classList.toggle("over", Boolean(over));
+    say(this.#part("size"), text ? `${size}${over ? `. ${over}` : ""}` : "Empty");
+    this.#part("size").classList.toggle("over", Boolean(over));
   }
 
   #button(example) {
-    const found = make("button", { type: "button", "aria-pressed": "false", "data-file": example.file, lang: example.lang }, example.name);
+    const found = make("button", { type: "button", "aria-pressed": "false", lang: example.lang }, example.name);
     found.addEventListener("click", () => this.take(example));
     return found;
   }
@@ -73,8 +85,8 @@ export class Context extends EventTarget {
   #changed(exact, name = "") {
     this.#exact = exact;
     this.#name = name;
-    for (const button of byId("examples").children) button.setAttribute("aria-pressed", "false");
-    say(byId("context-fault"), "");
+    for (const button of this.#part("examples").children) button.setAttribute("aria-pressed", "false");
+    say(this.#part("context-fault"), "");
     this.describe();
     this.dispatchEvent(new Event("change"));
   }
@@ -98,6 +110,6 @@ export class Context extends EventTarget {
   // What was to take the place of the context and could not: that one is still there.
   #complain(words) {
     const kept = this.#name ? ` The context is still ${this.#name}.` : " The context is as it was.";
-    say(byId("context-fault"), this.text ? words + kept : words);
+    say(this.#part("context-fault"), this.text ? words + kept : words);
   }
 }

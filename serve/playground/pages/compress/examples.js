@@ -4,26 +4,26 @@ export const EXAMPLES = [
   {
     name: "Agent trace",
     lang: "en",
-    file: "trace.txt",
+    files: ["trace.txt"],
     query: "Which change made the checkout tests fail?",
     ratio: 0.25,
   },
   {
     name: "Article",
     lang: "en",
-    file: "article.txt",
+    files: ["article.txt"],
     query: "Why was the second span of the bridge closed, and when does it reopen?",
   },
   {
     name: "Support ticket",
     lang: "en",
-    file: "ticket.txt",
+    files: ["ticket.txt"],
     query: "What caused the duplicate invoices, and what was promised to the customer?",
   },
   {
     name: "مقال",
     lang: "ar",
-    file: "article.ar.txt",
+    files: ["article.ar.txt"],
     query: "متى يعاد فتح المكتبة، ولماذا أُغلقت؟",
   },
 ];

@@ -52,3 +52,10 @@ export async function copy(text, button) {
   }
   setTimeout(() => (button.textContent = before), 1600);
 }
+
+// On a phone the result is below what is asked: what hardly shows is scrolled to, and the focus stays.
+export function bringUp(element, share) {
+  const isLow = element.getBoundingClientRect().top > share * innerHeight;
+  if (isLow) element.scrollIntoView({ block: "start" });
+  return isLow;
+}

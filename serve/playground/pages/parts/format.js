@@ -17,6 +17,7 @@ export function dollars(value) {
 }
 
 export const price = (value) => `$${value.toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 6 })}`;
+export const pricesOf = (model) => `${price(model.input_price_per_mtok)} in, ${price(model.output_price_per_mtok)} out a million tokens`;
 export const milliseconds = (value) => (value < 10 ? `${value.toFixed(1)} ms` : `${Math.round(value)} ms`);
 export const seconds = (ms) => `${(ms / 1000).toFixed(ms < 995 ? 2 : 1)} s`;
 export const bytes = (value) => (value < 2 ** 20 ? `${Math.ceil(value / 1024)} KB` : `${(value / 2 ** 20).toFixed(1)} MB`);

@@ -4,6 +4,10 @@ import { ask, NO_KEY } from "../api/request.js";
 import { byId, say } from "./dom.js";
 
 const STORED = "pith.key";
+// What `pith serve` prints on a terminal. A browser sends no fragment to any server.
+const HANDED = /^#key=(.+)$/;
+// Where nobody but this machine's own users can have sent the link.
+const OWN_MACHINE = ["localhost", "127.0.0.1", "[::1]"];
 const STATES = {
   none: "Add a key",
   checking: "Checking the key…",
@@ -36,9 +40,36 @@ export function startKey() {
   });
   byId("key-forget").addEventListener("click", () => forget());
   show("none");
-  if (!stored) return;
-  use(stored, true);
-  check(stored, true);
+  const handed = handedOver();
+  if (handed) offer(handed);
+  else if (stored) begin(stored, true);
+  addEventListener("hashchange", () => {
+    const given = handedOver();
+    if (given) offer(given);
+  });
+}
+
+// The key in the address, which is out of it at once.
+function handedOver() {
+  const [, given = ""] = HANDED.exec(location.hash) ?? [];
+  if (given) history.replaceState(null, "", location.pathname + location.search);
+  return given;
+}
+
+// A link may come from anybody, and whoever has the key that it brings could read on: elsewhere a person decides.
+function offer(given) {
+  if (OWN_MACHINE.includes(location.hostname)) {
+    begin(given, false);
+    return;
+  }
+  byId("key").value = given;
+  say(byId("key-link"), "The link that you opened has brought this key. Use it only if you know whose it is.");
+  toggle(true);
+}
+
+function begin(given, forTab) {
+  use(given, forTab);
+  checked = check(given, forTab);
 }
 
 export function askForKey() {
@@ -134,4 +165,5 @@ function show(state, fault = "") {
   byId("key-button").dataset.state = state;
   byId("key-state").textContent = STATES[state];
   say(byId("key-fault"), fault);
+  say(byId("key-link"), "");
 }
