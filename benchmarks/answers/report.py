@@ -119,10 +119,11 @@ def _takeaway(rows: Sequence[Sequence[str]]) -> str:
     smaller = [row for row in others if row[0] not in ("gold", "nothing")]
     best = max(smaller or others or rows, key=lambda row: _figures(row, "right"))
     name = f"pith at {best[0]}" if _line_of(best[0]) == PITH else best[0]
-    (right, tokens), (other_right, other_tokens) = (
-        (row[HEAD.index("right")], row[HEAD.index("prompt tokens")]) for row in (whole, best)
-    )
-    return f"Right with the whole context of {tokens} tokens: {right}; with {name}, {other_tokens} tokens: {other_right}"
+    return f"Right with the whole context of {_told(whole)}; with {name}, {_told(best)}"
+
+
+def _told(row: Sequence[str]) -> str:
+    return f"{row[HEAD.index('prompt tokens')]} tokens: {row[HEAD.index('right')]}"
 
 
 def from_page(page: Path) -> Picture:
