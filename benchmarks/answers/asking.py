@@ -43,6 +43,7 @@ class Answer:
     usd: float = 0.0
     ttft_s: float = 0.0
     total_s: float = 0.0
+    request_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,7 @@ def _answer(case: Case, arm: Arm, response: httpx.Response, started: float, *, i
         usd=service["billing"]["request_cost_usd"] + (service.get("compression") or {}).get("cost_usd", 0.0),
         ttft_s=first_s or total_s,
         total_s=total_s,
+        request_id=response.headers.get("X-Request-ID", ""),
     )
 
 
