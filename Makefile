@@ -93,7 +93,7 @@ bench-compress: install ## latency of a running server's compression by size, ra
 bench-savings: install ## what compression inside chat saves: bills, tokens, cache hits, waiting times (DATA=, ARGS="--prices free --sessions 20")
 	exec $(BIN)/python -m benchmarks.savings --data $(DATA) $(ARGS)
 
-bench-answers: install ## what compression does to a running server's answers (PORT=, MODEL=chat model, DATA=, ARGS="--limit 40")
+bench-answers: install ## what compression does to a running server's answers (PORT=, MODEL=chat model, DATA=, ARGS="--limit 40 --clients 4 --alone 10 --resume")
 	PITH_API_KEY=$${PITH_API_KEY:-$$(cat var/demo-key)} exec $(BIN)/python -m benchmarks.answers --data $(DATA) \
 		--url http://127.0.0.1:$(or $(PORT),8000) $(if $(MODEL),--model $(MODEL)) $(ARGS)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks import prefix_cache, scaling
+from benchmarks.answers import report as answers
 from benchmarks.load import plots
 from benchmarks.load.page import tables
 from benchmarks.overhead import picture as overhead
@@ -86,6 +87,7 @@ OF_TABLES: Mapping[str, tuple[str, Callable[[Path], plots.Picture]]] = {
     "scaling.png": ("scaling.md", scaling.from_page),
     "calibration.png": ("calibration.md", calibration),
     "savings.png": ("savings.md", savings.from_page),
+    "answers.png": ("answers.md", answers.from_page),
 }
 
 

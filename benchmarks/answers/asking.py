@@ -1,9 +1,9 @@
-"""Requests of the comparison, one at a time, and what came of each."""
+"""One request of the comparison, and what came of it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +11,15 @@ import httpx
 import orjson
 
 from benchmarks.answers.arms import Arm, body
-from benchmarks.evaluation.case import Case, seeded
+from benchmarks.answers.prompts import Prompt
+from benchmarks.evaluation.case import Case
 from benchmarks.evaluation.metrics import holds_answer
 
 TIMEOUT_S = 600.0
 TOO_LONG = "context_length_exceeded"
+ATTEMPTS = 8
+BUSY = frozenset({429, 503})
+LONGEST_WAIT_S = 30.0
 
 
 class Refused(RuntimeError):
@@ -24,7 +28,8 @@ class Refused(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A reply to one case in one arm. One that the model has no room for is wrong, and has no figures."""
+    """A reply to one case in one arm. One that the model has no room for is wrong, and has no figures. Times count
+    where nothing else was asked meanwhile, `is_alone`."""
 
     suite: str
     case: str
@@ -32,38 +37,53 @@ class Answer:
     text: str
     is_right: bool
     fits: bool
+    is_alone: bool = True
     prompt_tokens: int = 0
     cached_tokens: int = 0
     usd: float = 0.0
     ttft_s: float = 0.0
     total_s: float = 0.0
+    request_id: str = ""
 
 
-def answers(
-    http: httpx.Client, cases: Sequence[Case], arms: Sequence[Arm], model: str | None
-) -> Iterator[Answer]:
-    """Each case in each arm, in an order drawn for the case: what an engine still has of the last arm's prompt then
-    favours none. Raises `Refused`."""
-    for case in cases:
-        for arm in seeded(f"arms {case.name}").sample(list(arms), len(arms)):
-            yield ask(http, case, arm, model)
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A running server's model, and the prompt that it is asked with. It may be asked by several threads."""
+
+    http: httpx.Client
+    prompt: Prompt
+    model: str | None = None
+
+    def ask(self, case: Case, arm: Arm, *, is_alone: bool = True) -> Answer:
+        """Waits where the server says that it is busy. Raises `Refused`."""
+        asked = body(case, arm, self.prompt, self.model)
+        for attempt in range(ATTEMPTS):
+            started = time.perf_counter()
+            with self.http.stream("POST", "/v1/chat/completions", json=asked) as response:
+                if response.status_code == 200:
+                    return _answer(case, arm, response, started, is_alone=is_alone)
+                response.read()
+            if TOO_LONG in response.text:
+                return Answer(
+                    case.suite, case.name, arm.name, "", is_right=False, fits=False, is_alone=is_alone
+                )
+            if response.status_code not in BUSY:
+                break
+            time.sleep(min(LONGEST_WAIT_S, float(response.headers.get("Retry-After", 2**attempt / 10))))
+        raise Refused(f"{case.name} ({arm.name}): {response.status_code} {response.text[:500]}")
 
 
-def ask(http: httpx.Client, case: Case, arm: Arm, model: str | None) -> Answer:
-    started = time.perf_counter()
+def _answer(case: Case, arm: Arm, response: httpx.Response, started: float, *, is_alone: bool) -> Answer:
     text, first_s = "", 0.0
     last: dict[str, Any] = {}
-    with http.stream("POST", "/v1/chat/completions", json=body(case, arm, model)) as response:
-        if response.status_code != 200:
-            return _without_reply(case, arm, response)
-        for event in _events(response):
-            if "error" in event:
-                raise Refused(f"{case.name} ({arm.name}): {event['error']}")
-            said = _text_of(event)
-            if said and not first_s:
-                first_s = time.perf_counter() - started
-            text += said
-            last = event if event.get("usage") else last
+    for event in _events(response):
+        if "error" in event:
+            raise Refused(f"{case.name} ({arm.name}): {event['error']}")
+        said = _text_of(event)
+        if said and not first_s:
+            first_s = time.perf_counter() - started
+        text += said
+        last = event if event.get("usage") else last
     total_s = time.perf_counter() - started
     usage, service = last["usage"], last["service"]
     return Answer(
@@ -73,19 +93,14 @@ def ask(http: httpx.Client, case: Case, arm: Arm, model: str | None) -> Answer:
         text,
         is_right=holds_answer(text, case.answers),
         fits=True,
+        is_alone=is_alone,
         prompt_tokens=usage["prompt_tokens"],
         cached_tokens=(usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0),
         usd=service["billing"]["request_cost_usd"] + (service.get("compression") or {}).get("cost_usd", 0.0),
         ttft_s=first_s or total_s,
         total_s=total_s,
+        request_id=response.headers.get("X-Request-ID", ""),
     )
-
-
-def _without_reply(case: Case, arm: Arm, response: httpx.Response) -> Answer:
-    response.read()
-    if TOO_LONG in response.text:
-        return Answer(case.suite, case.name, arm.name, "", is_right=False, fits=False)
-    raise Refused(f"{case.name} ({arm.name}): {response.status_code} {response.text[:500]}")
 
 
 def _events(response: httpx.Response) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Comparison of two arms over the same cases: McNemar's exact test, and an interval for the difference."""
+"""Comparison of two arms over the same cases: McNemar's exact test, and intervals of a share and of a difference."""
 
 from __future__ import annotations
 
@@ -41,6 +41,13 @@ class Pairs:
         differing, fewer = self.only_first + self.only_second, min(self.only_first, self.only_second)
         tail = sum(comb(differing, count) for count in range(fewer + 1))
         return min(1.0, float(2 * tail / 2**differing))
+
+
+def share_interval(count: int, of: int) -> tuple[float, float]:
+    """Of a share, 95%: Wilson's (Journal of the American Statistical Association 22, 1927)."""
+    middle, weight = (count + Z**2 / 2) / (of + Z**2), of + Z**2
+    half = Z * sqrt(count * (of - count) / of + Z**2 / 4) / weight
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def pairs(first: Mapping[str, bool], second: Mapping[str, bool]) -> Pairs:

@@ -112,8 +112,10 @@ def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, Style], width: fl
             axes.plot(*zip(*points, strict=True), **styles[name] | marked)  # type: ignore[arg-type]
     for name, spans in panel.spans.items():
         for start, end, y in spans:
-            colour = styles[name]["color"]
-            axes.plot([start, end], [y, y], color=colour, linewidth=2.2, alpha=0.45, zorder=2)
+            axes.plot([start, end], [y, y], **_interval(styles[name]))  # type: ignore[arg-type]
+    for name, spans in panel.upright.items():
+        for x, start, end in spans:
+            axes.plot([x, x], [start, end], **_interval(styles[name]))  # type: ignore[arg-type]
     axes.set_title(panel.title, size=MIDDLE, loc="left")
     axes.set_xlabel(panel.x, size=SMALL)
     axes.set_ylabel(panel.y, size=SMALL)
@@ -122,6 +124,10 @@ def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, Style], width: fl
     axes.spines[["top", "right"]].set_visible(False)
     _scale_x(axes, panel, width)
     _scale_y(axes, panel)
+
+
+def _interval(style: Style) -> Style:
+    return {"color": style["color"], "linewidth": 2.2, "alpha": 0.45, "zorder": 2}
 
 
 def _draw_by_share(axes: Axes, points: Points, shares: Sequence[float], style: Style) -> None:

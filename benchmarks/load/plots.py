@@ -27,8 +27,8 @@ class Panel:
     Its x values were chosen by whoever measured (clients, ratios), and are its ticks; `continuous_x` where they were
     not, as times and probabilities. `top` is where the y axis ends, if not above the highest point. `rows` name the y
     values 0, 1, … from the top, and then points are not joined, nor are those of shares that few samples make up
-    (`joined`). `spans` are intervals of a line's points: from, to and y. `shares` say how much of all samples each
-    point of a line stands for, from 0 to 1: its mark's area.
+    (`joined`). `spans` are intervals of a line's points: from, to and y; `upright` are those that stand: x, from and
+    to. `shares` say how much of all samples each point of a line stands for, from 0 to 1: its mark's area.
     """
 
     title: str
@@ -44,6 +44,7 @@ class Panel:
     joined: bool = True
     spans: Mapping[str, Sequence[tuple[float, float, float]]] = field(default_factory=dict)
     shares: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    upright: Mapping[str, Sequence[tuple[float, float, float]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.answers.pairs import Pairs, pairs
+from benchmarks.answers.pairs import Pairs, pairs, share_interval
 
 COUNTS = st.integers(0, 300)
 
@@ -39,3 +39,9 @@ def test_it_holds_the_difference_drawn_to_nothing_and_swapping_arms_turns_it_rou
     assert low - 1e-12 <= found.difference * found.cases / (found.cases + 2) <= high + 1e-12
     assert swapped.interval() == pytest.approx((-high, -low))
     assert swapped.p_value() == found.p_value() <= 1
+
+
+def test_the_interval_of_a_share_is_wilsons_and_has_a_width_where_none_was_right() -> None:
+    assert share_interval(15, 50) == pytest.approx((0.1910, 0.4375), abs=1e-4)
+    assert share_interval(0, 33) == pytest.approx((0.0, 0.1043), abs=1e-4)
+    assert share_interval(33, 33)[1] == 1

@@ -138,6 +138,20 @@ def test_an_interval_is_a_bar_through_its_mark() -> None:
     assert list(bar.get_xdata()) == [0.5, 0.7] and bar.get_marker() == "None"
 
 
+def test_an_upright_interval_stands_over_its_marks_x() -> None:
+    panel = Panel(
+        "",
+        "tokens",
+        "right",
+        {"pith": [(300, 25.0)]},
+        continuous_x=True,
+        upright={"pith": [(300, 9.0, 53.0)]},
+    )
+    mark, bar = drawn(panel).axes[0].lines
+    assert (list(bar.get_xdata()), list(bar.get_ydata())) == ([300, 300], [9.0, 53.0])
+    assert bar.get_color() == mark.get_color()
+
+
 def test_a_share_is_marked_by_the_outputs_that_it_is_of_and_not_joined() -> None:
     panel = plots.reliability("nq", {"receipts": [(0.1, 1.0), (0.9, 0.9)]}, {"receipts": [0.01, 0.99]})
     (axes,) = drawn(panel).axes
