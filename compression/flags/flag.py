@@ -181,6 +181,6 @@ class Evidence:
 
     def _example(self, start: int, end: int) -> Example:
         origin = self.text.origin
-        raw = self.source if origin is None else origin.raw
+        raw = self.source if origin is None else origin.input
         first, last = self.text.raw_span(start, end)
         return Example(first, last, raw[first : min(last, first + _LONGEST_EXAMPLE)])

@@ -46,6 +46,14 @@ def kept_parts(slices: Sequence[Slice], start: int, end: int) -> list[Slice]:
     return parts
 
 
+class Edit(NamedTuple):
+    """`source[start:end]` is left out of a view, or decoded there as the one character `text`."""
+
+    start: int
+    end: int
+    text: str = ""
+
+
 def _offsets() -> array[int]:
     return array("q")
 
@@ -55,11 +63,14 @@ class Origin:
     """Maps slices of a view to slices of `raw`, the input. The view differs from it in two ways only.
 
     An escape is one character in the view and several in the input: it is never cut. White space between the marks of
-    JSON is in the input and not in the view: a slice of the view that runs over it is two of the input.
+    JSON, and a page's markup, is in the input and not in the view: a slice of the view that runs over it is two of the
+    input.
 
     `escapes` are the places of decoded characters in the view, `escaped` how many characters more than the view the
     input has up to the end of each. `gaps` are places in the view before which the input has more, `skipped` how much
     up to and with each. `texts` are where each decoded text begins and ends in the view. All are in rising order.
+    `outer`: `raw` is a view itself, as a conversation's whose texts have markup. `is_markup`: what is left out is a
+    page's markup, and all of the view is text.
     """
 
     raw: str
@@ -68,13 +79,31 @@ class Origin:
     gaps: array[int] = field(default_factory=_offsets)
     skipped: array[int] = field(default_factory=_offsets)
     texts: array[int] = field(default_factory=_offsets)
+    outer: Origin | None = None
+    is_markup: bool = False
+
+    @property
+    def input(self) -> str:
+        return self.raw if self.outer is None else self.outer.input
+
+    @property
+    def is_conversation(self) -> bool:
+        return not self.is_markup or (self.outer is not None and self.outer.is_conversation)
 
     def start(self, at: int) -> int:
         """The place in the input where the character of the view at `at` begins."""
-        return at + self._decoded_before(at) + _last(self.skipped, bisect_right(self.gaps, at))
+        own = self.raw_start(at)
+        return own if self.outer is None else self.outer.start(own)
 
     def end(self, at: int) -> int:
         """The place in the input where what ends at `at` in the view ends."""
+        own = self.raw_end(at)
+        return own if self.outer is None else self.outer.end(own)
+
+    def raw_start(self, at: int) -> int:
+        return at + self._decoded_before(at) + _last(self.skipped, bisect_right(self.gaps, at))
+
+    def raw_end(self, at: int) -> int:
         return at + self._decoded_before(at) + _last(self.skipped, bisect_left(self.gaps, at))
 
     def _decoded_before(self, at: int) -> int:
@@ -82,6 +111,10 @@ class Origin:
 
     def is_in_text(self, start: int, end: int) -> bool:
         """True where a stretch of the view lies within one decoded text, its very ends included."""
+        if self.outer is not None:
+            return self.outer.is_in_text(self.raw_start(start), self.raw_end(end))
+        if self.is_markup:
+            return True
         number = bisect_right(self.texts, start) - 1
         if number >= 0 and number % 2 and self.texts[number] == start:
             number -= 1  # the end of a text, which the next one cannot begin at
@@ -95,12 +128,12 @@ class Origin:
             cuts = [start, *self.gaps[first:last], end] if first < last else (start, end)
             for low, high in pairwise(cuts):
                 if low < high:
-                    found.append(Slice(self.start(low), self.end(high)))
-        return merged(found)
+                    found.append(Slice(self.raw_start(low), self.raw_end(high)))
+        return merged(found) if self.outer is None else self.outer.slices(merged(found))
 
     def text(self, pieces: Sequence[tuple[int, int]]) -> str:
         """The text of the input in place of `pieces` of the view."""
-        return join(self.raw, self.slices(pieces))
+        return join(self.input, self.slices(pieces))
 
 
 def _last(sums: array[int], count: int) -> int:
@@ -188,7 +221,10 @@ class Segmentation:
 
     Where there is an `origin`, the source is a view of the input, as of JSON whose texts are decoded: all offsets here
     are of the view, and what is counted and returned is the input's. `wanted` are units that are kept, whatever their
-    score, where there is room: what the user of a conversation said last.
+    score, where there is room: what the user of a conversation said last. `main` are stretches of the source that are
+    the text of a page, apart from what is around it; empty where the source has no page.
+
+    `edits` are what a view of the source is to leave out or decode (`compression.source.edits`); none, once it is made.
     """
 
     source: str
@@ -197,8 +233,14 @@ class Segmentation:
     frames: tuple[Frame, ...] = ()
     origin: Origin | None = None
     wanted: tuple[int, ...] = ()
+    main: tuple[Slice, ...] = ()
+    edits: tuple[Edit, ...] = ()
     # What was computed from it whatever the query, by name: the scorer and the choice of units share it.
     readings: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    @property
+    def is_conversation(self) -> bool:
+        return self.origin is not None and self.origin.is_conversation
 
     def text(self, unit: int) -> str:
         return self.source[self.units[unit].start : self.units[unit].end]
@@ -262,6 +304,8 @@ class Builder:
         self.units: list[Unit] = []
         self.frames: list[Frame] = []
         self.frame: int | None = None
+        self._main: list[Slice] = []
+        self._edits: list[Edit] = []
         self._documents: list[Document] = []
         self._document_start = 0
         self._first_unit = 0
@@ -285,7 +329,8 @@ class Builder:
         return len(self.units) - 1
 
     def graft(self, text: Segmentation, offset: int) -> None:
-        """Add the units of a text that begins at `offset`, with its documents and frames, inside the frame."""
+        """Add the units of a text that begins at `offset`, with its documents and frames, inside the frame. The text is
+        no view, but may have edits."""
         units, frames, paragraphs = len(self.units), len(self.frames), self._paragraph
         for document in text.documents:
             if document.units[0]:
@@ -305,6 +350,8 @@ class Builder:
                 )
             self._paragraph = self.units[-1].paragraph
         self.frames.extend(_moved(frame, units, frames, self.frame) for frame in text.frames)
+        self._main += [Slice(start + offset, end + offset) for start, end in text.main]
+        self._edits += [Edit(edit.start + offset, edit.end + offset, edit.text) for edit in text.edits]
         self.end_paragraph()
 
     def add_exactly(self, start: int, end: int, kind: UnitKind) -> int:
@@ -368,7 +415,14 @@ class Builder:
 
     def build(self) -> Segmentation:
         self.end_document(len(self.source))
-        return Segmentation(self.source, tuple(self.units), tuple(self._documents), tuple(self.frames))
+        return Segmentation(
+            self.source,
+            tuple(self.units),
+            tuple(self._documents),
+            tuple(self.frames),
+            main=tuple(self._main),
+            edits=tuple(self._edits),
+        )
 
 
 def _moved(frame: Frame, units: int, frames: int, outer: int | None) -> Frame:

@@ -6,7 +6,7 @@ from pathlib import Path
 from benchmarks.evaluation import datasets
 from benchmarks.evaluation.case import Case
 from benchmarks.evaluation.datasets import Passage
-from benchmarks.evaluation.suites import dialogues, hops, made, plain, third, traces
+from benchmarks.evaluation.suites import dialogues, hops, made, pages, plain, third, traces
 from benchmarks.evaluation.suites.logs import log_cases
 
 LOGS = 64
@@ -19,7 +19,7 @@ def makers(folder: Path) -> dict[str, Maker]:
     for path in sorted(folder.glob("*.jsonl.gz")):
         found |= _makers_of(path, path.name.removesuffix(".jsonl.gz"))
     found |= third.makers(folder)
-    return found | _logs() if found else found
+    return found | _logs() | _pages() if found else found
 
 
 def _logs() -> dict[str, Maker]:
@@ -28,6 +28,11 @@ def _logs() -> dict[str, Maker]:
         "logs": lambda: log_cases("suite", LOGS, held_out=False),
         "logs_held_out": lambda: log_cases("suite", LOGS, held_out=True),
     }
+
+
+def _pages() -> dict[str, Maker]:
+    """Pages are made of documentation that the machine has."""
+    return {} if pages.missing() else {"pages": pages.page_cases, "page_facts": pages.fact_cases}
 
 
 def _makers_of(path: Path, stem: str) -> dict[str, Maker]:
