@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from compression.segmentation.lines import ends_sentence
-from compression.segmentation.page_reader import Block, Element, PageReader
+from compression.segmentation.page_reader import HEADINGS, Block, Element, PageReader
 
 # Characters of text beside links that make a block prose: those of a sentence, or more where it ends in no mark.
 _SENTENCE = 25
@@ -68,11 +68,17 @@ def _sums(elements: Sequence[Element], blocks: Sequence[Block], values: Sequence
     return sums
 
 
+# These are text themselves: one of them is not where a page has its text.
+_BLOCKS = HEADINGS | {"p", "pre", "li", "dt", "dd", "tr", "caption", "figcaption", "blockquote"}
+
+
 def _container(elements: Sequence[Element], mass: Sequence[int]) -> int:
     """The innermost element that holds nearly all of the prose; the article or main around it, where there is one."""
     best = list(range(len(elements)))
     for number in range(1, len(elements)):
         parent = elements[number].parent
+        if elements[number].name in _BLOCKS:
+            continue
         if best[parent] == parent or mass[number] > mass[best[parent]]:
             best[parent] = number
     at = 0

@@ -10,7 +10,7 @@ from compression.segmentation.page_reader import Block, PageReader
 from compression.segmentation.prose import add_sentences, split_long
 from compression.source.units import Builder, Segmentation, SegmentationSettings, Slice, merged
 
-_BEGINS = re.compile(r"<!doctype\s+html\b|<html[\s>]|<head[\s>]|<body[\s>]", re.IGNORECASE)
+_BEGINS = re.compile(r"(?<!\S)(?:<!doctype\s+html\b|<html[\s>]|<head[\s>]|<body[\s>])", re.IGNORECASE)
 _ENDS = re.compile(r"<\\?/html\s*>", re.IGNORECASE)
 _FRAGMENT = re.compile(
     r"\s*<(?:!--|(?:div|section|article|main|p|ul|ol|table|h[1-6]|header|nav|span|a|form|body|head|meta|link|style|script"
@@ -29,10 +29,13 @@ _SAMPLE = 20_000
 
 
 def find_pages(source: str) -> list[Slice]:
-    """The stretches of `source` that are pages or fragments of one, in order."""
+    """The stretches of `source` that are pages or fragments of one, in order; none where most of it is something else,
+    such as a program that writes a page, or a text about one."""
     found = [Slice(start, end) for start, end in _whole_pages(source)]
     if not found and _is_fragment(source):
         found = [Slice(0, len(source))]
+    if sum(page.end - page.start for page in found) * 2 < len(source):
+        return []
     return [page for page in found if _is_page(source, page)]
 
 

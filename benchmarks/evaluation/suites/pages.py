@@ -33,6 +33,10 @@ _SPHINX = re.compile(r'<div class="body" role="main">(.*?)<div class="clearer">'
 _PUBLICAN = re.compile(r'(<div class="section">.*)<ul class="docnav">', re.DOTALL)
 _OF_NPM = re.compile(r'<div id="_content">(.*)</div>\s*</section>', re.DOTALL)
 _ANCHOR = re.compile(r'<a class="headerlink".*?</a>|<a [^<>]*class="indexterm"></a>', re.DOTALL)
+# The handbook's paragraphs, as other sites write them.
+_PARAGRAPH = re.compile(
+    r'<div class="para">((?:(?!</?div\b|<p\b|<[uo]l\b|<pre\b|<table\b).)*)</div>', re.DOTALL
+)
 _HEADING = re.compile(r"<h([1-6])[^<>]*>(.*?)</h\1>", re.DOTALL | re.IGNORECASE)
 _TAG = re.compile(r"<[^<>]*>")
 _SCRIPT = re.compile(r"<(script|style|svg)\b.*?</\1>|<!--.*?-->", re.DOTALL | re.IGNORECASE)
@@ -72,7 +76,7 @@ def articles() -> list[Article]:
         match = pattern.search(path.read_text(encoding="utf-8", errors="replace"))
         if match is None:
             continue
-        html = _ANCHOR.sub("", match[1]).strip()
+        html = _PARAGRAPH.sub(r"<p>\1</p>", _ANCHOR.sub("", match[1]).strip())
         heading = _HEADING.search(html)
         if heading and SHORTEST <= len(text_of(html)) <= LONGEST:
             found.append(Article("/".join(path.parts[-3:]), text_of(heading[2]), html))
