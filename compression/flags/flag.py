@@ -31,6 +31,7 @@ CODES: dict[str, Severity] = {
     "evidence_borderline": "info",
     "outside_calibration": "info",
     "answer_type_absent": "warning",
+    "main_text_cut": "warning",
     "code_altered": "warning",
     "json_invalid": "critical",
     "table_damaged": "warning",

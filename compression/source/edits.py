@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
-from compression.source.units import Edit, Origin, Segmentation, Slice
+from compression.source.origin import Edit, Origin
+from compression.source.units import Segmentation, Slice
 
 
 class EditedView:
