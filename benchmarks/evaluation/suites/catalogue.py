@@ -19,7 +19,9 @@ def makers(folder: Path) -> dict[str, Maker]:
     for path in sorted(folder.glob("*.jsonl.gz")):
         found |= _makers_of(path, path.name.removesuffix(".jsonl.gz"))
     found |= third.makers(folder)
-    return found | _logs() | _pages() if found else found
+    # Of documentation that the machine has.
+    own: dict[str, Maker] = {"pages": pages.page_cases, "page_facts": pages.fact_cases}
+    return found | _logs() | own if found else found
 
 
 def _logs() -> dict[str, Maker]:
@@ -28,11 +30,6 @@ def _logs() -> dict[str, Maker]:
         "logs": lambda: log_cases("suite", LOGS, held_out=False),
         "logs_held_out": lambda: log_cases("suite", LOGS, held_out=True),
     }
-
-
-def _pages() -> dict[str, Maker]:
-    """Pages are made of documentation that the machine has."""
-    return {} if pages.missing() else {"pages": pages.page_cases, "page_facts": pages.fact_cases}
 
 
 def _makers_of(path: Path, stem: str) -> dict[str, Maker]:

@@ -1,7 +1,7 @@
 """Whole web pages to summarize, and facts in them: documentation in HTML that is installed, in shells of several sites.
 
-Articles are read from where Debian's `python3-doc` and `debian-handbook` and npm put their pages. Without them there
-are no such suites: `missing()` says what to install.
+Articles are read from where Debian's `python3-doc` and `debian-handbook` and npm put their pages. Without them these
+suites are empty, and say what to install.
 """
 
 # Some marks of other scripts look like ASCII ones; they are intended.
@@ -10,6 +10,7 @@ are no such suites: `missing()` says what to install.
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -50,13 +51,6 @@ class Article:
     html: str
 
 
-def missing() -> str | None:
-    """What to install where there are no pages to read."""
-    return (
-        None if next(_files(), None) else "no pages: install Debian's python3-doc and debian-handbook, or npm"
-    )
-
-
 def _files() -> Iterator[tuple[Path, re.Pattern[str]]]:
     """Pages that hold an article, and where it is in them."""
     for folder in ("howto", "tutorial", "faq", "library"):
@@ -80,6 +74,8 @@ def articles() -> list[Article]:
         heading = _HEADING.search(html)
         if heading and SHORTEST <= len(text_of(html)) <= LONGEST:
             found.append(Article("/".join(path.parts[-3:]), text_of(heading[2]), html))
+    if not found:
+        print("no pages: install Debian's python3-doc and debian-handbook, or npm", file=sys.stderr)
     seeded("pages").shuffle(found)
     return found
 
