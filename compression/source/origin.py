@@ -19,6 +19,10 @@ class Edit(NamedTuple):
     end: int
     text: str = ""
 
+    def moved(self, offset: int) -> Edit:
+        """The same edit of a text that begins with `offset` characters more."""
+        return Edit(self.start + offset, self.end + offset, self.text)
+
 
 def _offsets() -> array[int]:
     return array("q")

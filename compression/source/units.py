@@ -258,9 +258,7 @@ class Builder:
             self._paragraph = self.units[-1].paragraph
         self.frames.extend(_moved(frame, units, frames, self.frame) for frame in text.frames)
         self._main += [Slice(start + offset, end + offset) for start, end in text.main]
-        self._edits += [
-            edit._replace(start=edit.start + offset, end=edit.end + offset) for edit in text.edits
-        ]
+        self._edits += [edit.moved(offset) for edit in text.edits]
         self.end_paragraph()
 
     def add_exactly(self, start: int, end: int, kind: UnitKind) -> int:
