@@ -22,6 +22,10 @@ def random_text(size: int) -> str:
     return "".join(chr(source.randint(*source.choice(ranges))) for _ in range(size))
 
 
+def _page(body: str) -> str:
+    return f"<html><body><p>One.</p><p>Two.</p>{body}"
+
+
 # Each makes an input of about `size` characters.
 HOSTILE: dict[str, Callable[[int], str]] = {
     "no white space": lambda size: "a" * size,
@@ -54,6 +58,16 @@ HOSTILE: dict[str, Callable[[int], str]] = {
     "commas in prose": lambda size: "one, two and more words, three of it\n" * (size // 37),
     "Markdown table": lambda size: "| a | b |\n|---|---|\n" + "| 1 | 2 |\n" * (size // 10),
     "pipes": lambda size: "|" * size,
+    "nested elements": lambda size: _page("<div>a " * (size // 7)),
+    "blocks of a page": lambda size: _page("<p>One. Two.</p>" * (size // 16)),
+    "headings without ends": lambda size: _page("<h2>One" * (size // 7)),
+    "ends of nothing": lambda size: _page("</div>" * (size // 6)),
+    "tags that do not end": lambda size: _page("<a href='" * (size // 9)),
+    "quotes that do not end in tags": lambda size: _page('<b x="' * (size // 6)),
+    "comments that do not end": lambda size: _page("<!--" * (size // 4)),
+    "scripts that do not end": lambda size: _page("<script>" * (size // 8)),
+    "cells": lambda size: _page("<table><tr>" + "<td>a" * (size // 5)),
+    "references": lambda size: _page("&lt;a " * (size // 6)),
     "stack traces": lambda size: (
         'Traceback (most recent call last):\n  File "x"\nValueError: no\n' * (size // 62)
     ),

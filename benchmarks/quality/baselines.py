@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from benchmarks.evaluation.case import Case, Span, seeded
 from benchmarks.evaluation.retrieval import Bm25, words
 from benchmarks.evaluation.suites.families import name_of_family
+from benchmarks.evaluation.suites.pages import text_of
 from benchmarks.quality.selecting import owners, sentences, take
 
 Select = Callable[[Case, float], str]
@@ -17,6 +18,7 @@ SENTENCES_NEEDED = frozenset({"hotpot", "wiki2", "dialogues"})
 # What an agent repeats: a word with a digit or an underscore in it.
 IDENTIFIER = re.compile(r"(?=[\w-]*[\d_])[\w-]{4,}")
 PIECE = re.compile(r"[^\n]{1,160}?(?:[}\]]*, |\n|\Z)|[^\n]{160}|[^\n]+")
+PARAGRAPH = re.compile(r"<(p|li|h1)\b[^<>]*>(?:(?!</?\1\b).)*+(?:</\1>)?", re.DOTALL | re.IGNORECASE)
 LEVELS = (
     re.compile(r"\b(?:fatal|critical|panic|emerg)", re.IGNORECASE),
     re.compile(r"\b(?:error|fail|exception)", re.IGNORECASE),
@@ -121,6 +123,13 @@ def level_order(case: Case, ratio: float) -> str:
     return take(case, case.documents, order, ratio)
 
 
+def long_paragraphs(case: Case, ratio: float) -> str:
+    """Paragraphs, items and the heading of a page by the length of their text."""
+    spans = [match.span() for match in PARAGRAPH.finditer(case.context)]
+    order = sorted(range(len(spans)), key=lambda index: -len(text_of(case.context[slice(*spans[index])])))
+    return take(case, spans, order, ratio)
+
+
 def evidence_first(case: Case, ratio: float) -> str:
     """The ceiling by size: nothing but the needed sentences, where they fit."""
     spans = sorted({min(need.spans, key=lambda span: span[1] - span[0]) for need in case.needs})
@@ -136,6 +145,7 @@ BASELINES: dict[str, Baseline] = {
     "follow titles": Baseline(follow_titles, HOPS),
     "new identifiers": Baseline(new_identifiers, frozenset({"tau"})),
     "level order": Baseline(level_order, frozenset({"logs"})),
+    "long paragraphs": Baseline(long_paragraphs, frozenset({"pages", "page"})),
     "ceiling by size": Baseline(evidence_first, SENTENCES_NEEDED),
 }
 

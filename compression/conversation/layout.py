@@ -21,7 +21,8 @@ from compression.conversation.messages import (
     texts_in,
 )
 from compression.source.json_tree import Node, json_value
-from compression.source.units import Origin, Slice, kept_parts, merged
+from compression.source.origin import Origin
+from compression.source.units import Slice, kept_parts, merged
 
 _SPACE_OUTSIDE = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|(?P<space>[ \t\r\n]++)', re.DOTALL)
 ESCAPE = re.compile(

@@ -15,6 +15,7 @@ from compression.conversation.messages import (
     read_conversation,
     texts_in,
 )
+from compression.source.edits import with_markup, without
 from compression.source.units import FRAMING, Builder, Frame, Segmentation, UnitKind
 
 
@@ -152,7 +153,7 @@ class Shells:
     def _text(self, found: Text, frame: int) -> None:
         text = self.segment_text(self.draft.source[found.start : found.end], self.plan.most_of(found))
         self.draft.frame = frame
-        self.draft.graft(text, found.start)
+        self.draft.graft(with_markup(text), found.start)
 
     def _bracket(self, start: int, end: int, outer: int, *, is_protected: bool = False) -> int:
         unit = self.draft.put(start, end, "bracket", outer, protected=is_protected)
@@ -249,7 +250,7 @@ class _Writer:
             draft.frames[outer] = replace(draft.frames[outer], also=draft.frames[array].ends)
         self._fill_frames()
         wanted = [unit for unit in self._wanted if draft.units[unit].kind not in FRAMING]
-        return replace(draft.build(), origin=layout.origin, wanted=tuple(wanted))
+        return without(replace(draft.build(), origin=layout.origin, wanted=tuple(wanted)))
 
     def _open(self, span: tuple[int, int], parent: int | None) -> int:
         unit = self._draft.put(*span, "bracket", parent, protected=True)

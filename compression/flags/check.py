@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
+from compression.choosing.gist import asks_for_gist
 from compression.flags.damage import broken_quotations, damaged_structure, doubtful_text, lost_in_units
 from compression.flags.flag import CODES, Evidence, Flag, Severity
+from compression.source.edits import is_within
 from compression.source.text import content_terms
 from compression.source.units import STRUCTURE
 
@@ -104,6 +106,21 @@ def _odds(score: float) -> float:
     return score / max(1.0 - score, _LEAST_ODDS)
 
 
+# The share of a page's main text of which the loss is told.
+_TOLD = 0.02
+
+
+def main_text_flags(evidence: Evidence) -> Iterator[Flag]:
+    """A page was asked for as a whole, and there was no room for all of its main text."""
+    text = evidence.text
+    if not text.main or not asks_for_gist(evidence.query, text):
+        return
+    main = [unit for unit in text.units if is_within(text.main, unit.start)]
+    lost = [(unit.start, unit.end) for unit in main if not evidence.kept_length(unit.start, unit.end)]
+    if sum(end - start for start, end in lost) > _TOLD * sum(unit.end - unit.start for unit in main):
+        yield evidence.flag("main_text_cut", lost)
+
+
 _SEVERITIES: tuple[Severity, Severity, Severity] = ("critical", "warning", "info")
 
 
@@ -162,6 +179,7 @@ _CHECKS: tuple[Callable[[Evidence], Iterator[Flag]], ...] = (
     lost_in_units,
     broken_quotations,
     relevance_flags,
+    main_text_flags,
     risk_flags,
     damaged_structure,
     doubtful_text,

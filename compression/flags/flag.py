@@ -31,6 +31,7 @@ CODES: dict[str, Severity] = {
     "evidence_borderline": "info",
     "outside_calibration": "info",
     "answer_type_absent": "warning",
+    "main_text_cut": "warning",
     "code_altered": "warning",
     "json_invalid": "critical",
     "table_damaged": "warning",
@@ -181,6 +182,6 @@ class Evidence:
 
     def _example(self, start: int, end: int) -> Example:
         origin = self.text.origin
-        raw = self.source if origin is None else origin.raw
+        raw = self.source if origin is None else origin.input
         first, last = self.text.raw_span(start, end)
         return Example(first, last, raw[first : min(last, first + _LONGEST_EXAMPLE)])

@@ -14,6 +14,7 @@ from compression.calibration.estimate import Estimate, Estimator, ScoredText
 from compression.choosing.assembly import Assembler, renderer
 from compression.choosing.budget import Choice, budget_for
 from compression.choosing.diversity import diversify
+from compression.choosing.gist import asks_for_gist, by_place
 from compression.choosing.protection import protect
 from compression.choosing.selection import SelectionSettings
 from compression.flags import Evidence, check
@@ -260,6 +261,8 @@ def _ranked(scores: Sequence[float], prepared: Prepared) -> list[float]:
         worth = worths(text, given, request.query, frozenset(request.known))
         # Odds add up as worths do.
         given = [each / (1.0 + each) for each in worth]
+    elif text.main and asks_for_gist(request.query, text):
+        given = by_place(text)
     return diversify(text, given, read_salience(text))
 
 

@@ -5,7 +5,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from compression.segmentation.lines import Line
+from compression.segmentation.pages import page_in_string
 from compression.segmentation.prose import longest_for
+from compression.source.edits import with_markup
 from compression.source.json_tree import Node, json_end, read_tree
 from compression.source.units import Builder, SegmentationSettings
 
@@ -283,6 +285,13 @@ class Writer:
         source = self._builder.source
         if source[node.value] != '"':
             return False
+        page = page_in_string(source[node.value + 1 : node.end - 1], self._settings)
+        if page is not None:
+            self._builder.open_frame("string", self._builder.add(node.start, node.value + 1, "bracket"))
+            self._builder.graft(with_markup(page), node.value + 1)
+            self._builder.close_frame(node.end - 1, node.end)
+            self._builder.end_paragraph()
+            return True
         longest = longest_for(source, node.value, node.end, self._settings)
         parts = list(split_string(source, node.value + 1, node.end - 1, longest=longest))
         if len(parts) < 2:

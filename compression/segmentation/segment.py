@@ -11,12 +11,15 @@ from compression.segmentation.documents import Part, names_documents, split_docu
 from compression.segmentation.entries import Entry, is_turn, split_entries
 from compression.segmentation.json_units import JsonFinder, add_json_source
 from compression.segmentation.lines import Line, is_blank, split_lines, trimmed
+from compression.segmentation.pages import find_pages, segment_page
+from compression.source.edits import with_markup, without
 from compression.source.units import (
     Builder,
     Document,
     Frame,
     Segmentation,
     SegmentationSettings,
+    Slice,
     Unit,
     UnitKind,
 )
@@ -217,16 +220,39 @@ def segment(source: str, settings: SegmentationSettings = _DEFAULT) -> Segmentat
 
 
 def segment_plain(source: str, settings: SegmentationSettings = _DEFAULT) -> Segmentation:
-    """The same, of a source that is taken for no conversation: its offsets are the source's own."""
+    """The same, of a source that is taken for no conversation: without pages in it its offsets are the source's own."""
     builder = Builder(source)
     if not add_json_source(builder, settings):
-        _add_lines(builder, settings)
-    return coarsened(builder.build(), settings.most_units)
+        pages = find_pages(source)
+        if len(pages) == 1 and not source[: pages[0].start].strip() and not source[pages[0].end :].strip():
+            return coarsened(segment_page(source, settings), settings.most_units)
+        _add_stretches(builder, pages, settings)
+    return without(coarsened(builder.build(), settings.most_units))
 
 
-def _add_lines(builder: Builder, settings: SegmentationSettings) -> None:
+def _add_stretches(builder: Builder, pages: Sequence[Slice], settings: SegmentationSettings) -> None:
+    """Pages by their markup, and what is around them by its lines."""
+    source, at = builder.source, 0
+    for start, end in pages:
+        _add_lines(builder, settings, at, start)
+        builder.end_document(start)
+        builder.graft(with_markup(segment_page(source[start:end], settings)), start)
+        builder.end_document(end)
+        at = end
+    _add_lines(builder, settings, at, len(source))
+
+
+def _add_lines(builder: Builder, settings: SegmentationSettings, start: int, end: int) -> None:
     source = builder.source
+    if start == end or (start and source[start:end].isspace()):
+        return
     lines = split_lines(source, most=settings.most_lines)
+    if (start, end) != (0, len(source)):
+        lines = [
+            Line(max(start, line.start), min(end, line.end))
+            for line in lines
+            if line.start < end and line.end > start
+        ]
     fences = fenced_lines(source, lines)
     free = [True] * len(lines)
     for first, last in fences.items():

@@ -1,13 +1,14 @@
-"""The source as compression works on it: slices, units, frames and documents, their places in the input; a builder."""
+"""The source as compression works on it: slices, units, frames and documents; a builder."""
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from compression.source.origin import Edit, Origin
 
 
 class Slice(NamedTuple):
@@ -44,67 +45,6 @@ def kept_parts(slices: Sequence[Slice], start: int, end: int) -> list[Slice]:
             parts.append(Slice(low, high))
         at += 1
     return parts
-
-
-def _offsets() -> array[int]:
-    return array("q")
-
-
-@dataclass(slots=True)
-class Origin:
-    """Maps slices of a view to slices of `raw`, the input. The view differs from it in two ways only.
-
-    An escape is one character in the view and several in the input: it is never cut. White space between the marks of
-    JSON is in the input and not in the view: a slice of the view that runs over it is two of the input.
-
-    `escapes` are the places of decoded characters in the view, `escaped` how many characters more than the view the
-    input has up to the end of each. `gaps` are places in the view before which the input has more, `skipped` how much
-    up to and with each. `texts` are where each decoded text begins and ends in the view. All are in rising order.
-    """
-
-    raw: str
-    escapes: array[int] = field(default_factory=_offsets)
-    escaped: array[int] = field(default_factory=_offsets)
-    gaps: array[int] = field(default_factory=_offsets)
-    skipped: array[int] = field(default_factory=_offsets)
-    texts: array[int] = field(default_factory=_offsets)
-
-    def start(self, at: int) -> int:
-        """The place in the input where the character of the view at `at` begins."""
-        return at + self._decoded_before(at) + _last(self.skipped, bisect_right(self.gaps, at))
-
-    def end(self, at: int) -> int:
-        """The place in the input where what ends at `at` in the view ends."""
-        return at + self._decoded_before(at) + _last(self.skipped, bisect_left(self.gaps, at))
-
-    def _decoded_before(self, at: int) -> int:
-        return _last(self.escaped, bisect_left(self.escapes, at))
-
-    def is_in_text(self, start: int, end: int) -> bool:
-        """True where a stretch of the view lies within one decoded text, its very ends included."""
-        number = bisect_right(self.texts, start) - 1
-        if number >= 0 and number % 2 and self.texts[number] == start:
-            number -= 1  # the end of a text, which the next one cannot begin at
-        return number >= 0 and number % 2 == 0 and end <= self.texts[number + 1]
-
-    def slices(self, pieces: Sequence[tuple[int, int]]) -> list[Slice]:
-        """The slices of the input that `pieces` of the view are, in the same order; those that touch are one."""
-        found: list[Slice] = []
-        for start, end in pieces:
-            first, last = bisect_right(self.gaps, start), bisect_left(self.gaps, end)
-            cuts = [start, *self.gaps[first:last], end] if first < last else (start, end)
-            for low, high in pairwise(cuts):
-                if low < high:
-                    found.append(Slice(self.start(low), self.end(high)))
-        return merged(found)
-
-    def text(self, pieces: Sequence[tuple[int, int]]) -> str:
-        """The text of the input in place of `pieces` of the view."""
-        return join(self.raw, self.slices(pieces))
-
-
-def _last(sums: array[int], count: int) -> int:
-    return sums[count - 1] if count else 0
 
 
 UnitKind = Literal[
@@ -188,7 +128,10 @@ class Segmentation:
 
     Where there is an `origin`, the source is a view of the input, as of JSON whose texts are decoded: all offsets here
     are of the view, and what is counted and returned is the input's. `wanted` are units that are kept, whatever their
-    score, where there is room: what the user of a conversation said last.
+    score, where there is room: what the user of a conversation said last. `main` are stretches of the source that are
+    the text of a page, apart from what is around it; empty where the source has no page.
+
+    `edits` are what a view of the source is to leave out or decode (`compression.source.edits`); none, once it is made.
     """
 
     source: str
@@ -197,8 +140,14 @@ class Segmentation:
     frames: tuple[Frame, ...] = ()
     origin: Origin | None = None
     wanted: tuple[int, ...] = ()
+    main: tuple[Slice, ...] = ()
+    edits: tuple[Edit, ...] = ()
     # What was computed from it whatever the query, by name: the scorer and the choice of units share it.
     readings: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    @property
+    def is_conversation(self) -> bool:
+        return self.origin is not None and self.origin.is_conversation
 
     def text(self, unit: int) -> str:
         return self.source[self.units[unit].start : self.units[unit].end]
@@ -262,6 +211,8 @@ class Builder:
         self.units: list[Unit] = []
         self.frames: list[Frame] = []
         self.frame: int | None = None
+        self._main: list[Slice] = []
+        self._edits: list[Edit] = []
         self._documents: list[Document] = []
         self._document_start = 0
         self._first_unit = 0
@@ -285,7 +236,8 @@ class Builder:
         return len(self.units) - 1
 
     def graft(self, text: Segmentation, offset: int) -> None:
-        """Add the units of a text that begins at `offset`, with its documents and frames, inside the frame."""
+        """Add the units of a text that begins at `offset`, with its documents and frames, inside the frame. The text is
+        no view, but may have edits."""
         units, frames, paragraphs = len(self.units), len(self.frames), self._paragraph
         for document in text.documents:
             if document.units[0]:
@@ -305,6 +257,8 @@ class Builder:
                 )
             self._paragraph = self.units[-1].paragraph
         self.frames.extend(_moved(frame, units, frames, self.frame) for frame in text.frames)
+        self._main += [Slice(start + offset, end + offset) for start, end in text.main]
+        self._edits += [edit.moved(offset) for edit in text.edits]
         self.end_paragraph()
 
     def add_exactly(self, start: int, end: int, kind: UnitKind) -> int:
@@ -368,7 +322,14 @@ class Builder:
 
     def build(self) -> Segmentation:
         self.end_document(len(self.source))
-        return Segmentation(self.source, tuple(self.units), tuple(self._documents), tuple(self.frames))
+        return Segmentation(
+            self.source,
+            tuple(self.units),
+            tuple(self._documents),
+            tuple(self.frames),
+            main=tuple(self._main),
+            edits=tuple(self._edits),
+        )
 
 
 def _moved(frame: Frame, units: int, frames: int, outer: int | None) -> Frame:

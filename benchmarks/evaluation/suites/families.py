@@ -6,6 +6,7 @@ from statistics import fmean
 
 from benchmarks.evaluation.case import Case
 from benchmarks.evaluation.metrics import holds_answer, pair_kept, parses, place, tokens
+from benchmarks.evaluation.suites.pages import text_of
 from benchmarks.evaluation.suites.traces import holds_value, is_conversation, spellings
 from compression.tuning.row import normalise
 
@@ -98,6 +99,13 @@ def needs(case: Case, output: str) -> Measures:
     return {"evidence": fmean(met), "all evidence": float(all(met))}
 
 
+def page(case: Case, output: str) -> Measures:
+    """The same for a page: its own tags and references are no letters, and neither are those of the output."""
+    ready = _letters(text_of(output))
+    met = [_letters(need.text) in ready for need in case.needs]
+    return {"evidence": fmean(met), "all evidence": float(all(met))}
+
+
 def _letters(text: str) -> str:
     return "".join(each for each in text if each.isalnum())
 
@@ -141,6 +149,8 @@ FAMILIES: Mapping[str, Family] = {
     "filings": Family("a cell or a row, eight filings", SHARES, MANY, needs, "all evidence"),
     "support": Family("the agent's answer, twelve tickets", SHARES, MANY, needs, "all evidence"),
     "policies": Family("a sentence of a privacy policy", SHARES, MIDDLE, needs, "all evidence"),
+    "pages": Family("an article's blocks, whole web page", SHARES, (*MANY, 0.03), page, "all evidence"),
+    "page": Family("a sentence of a web page", SHARES, LONG, page, "all evidence"),
     "languages": Family("answer kept, ten paragraphs in ja, ar, zh", SHARES, MIDDLE, needs, "all evidence"),
 }  # fmt: skip
 

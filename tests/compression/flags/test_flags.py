@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -82,6 +82,10 @@ QUOTED = (
     + "It was hard work for us. " * 30
     + "We rest now.” All left."
 )
+_SAID = "The committee cut the budget by four million francs in its first year."
+_PAGE = f"Start\n\n{_SAID}\n\nIt sat in Geneva for days on end."
+PAGE = replace(segment(_PAGE), main=(Slice(7, len(_PAGE)),))
+SUMMARY = "Summarize this article."
 
 # For each code, a case that raises it and one, as close to it as can be, that does not.
 CASES: dict[str, tuple[Case, Case]] = {
@@ -135,6 +139,10 @@ CASES: dict[str, tuple[Case, Case]] = {
     "answer_type_absent": (
         Case("The committee cut the budget.", query="When did the committee cut the budget?"),
         Case("The committee cut the budget in May.", query="When did the committee cut the budget?"),
+    ),
+    "main_text_cut": (
+        Case(_PAGE, [_SAID], query=SUMMARY, text=PAGE),
+        Case(_PAGE, ["Start"], query=SUMMARY, text=PAGE),
     ),
     "code_altered": (Case(CODE, ["def f7():\n    return 7\n\n"]), Case(CODE, [CODE[CODE.index("```") :]])),
     "json_invalid": (

@@ -17,6 +17,7 @@ const WORDS = {
   evidence_borderline: "Something left out was nearly as relevant",
   outside_calibration: "Unlike the texts that the estimate was made on",
   answer_type_absent: "No answer of the kind asked for was kept",
+  main_text_cut: "Part of the page's own text was left out",
   code_altered: "Code was altered",
   json_invalid: "The output is no longer valid JSON",
   table_damaged: "A table was damaged",

@@ -1,0 +1,182 @@
+"""Web pages: found in a source, and cut into headings, sentences, items and rows over a view without their markup."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from compression.segmentation.main_text import find_main
+from compression.segmentation.page_reader import Block, PageReader
+from compression.segmentation.prose import add_sentences, split_long
+from compression.source.units import Builder, Segmentation, SegmentationSettings, Slice, merged
+
+_BEGINS = re.compile(r"(?<!\S)(?:<!doctype\s+html\b|<html[\s>]|<head[\s>]|<body[\s>])", re.IGNORECASE)
+_ENDS = re.compile(r"<\\?/html\s*>", re.IGNORECASE)
+_FRAGMENT = re.compile(
+    r"\s*<(?:!--|(?:div|section|article|main|p|ul|ol|table|h[1-6]|header|nav|span|a|form|body|head|meta|link|style|script"
+    r"|blockquote|dl|figure|aside|footer|center|pre|title)(?:[\s>/]|\\[nt]))",
+    re.IGNORECASE,
+)
+_CLOSING = re.compile(
+    r"<\\?/(?:p|div|li|ul|ol|a|span|td|tr|table|h[1-6]|section|article|main|b|i|em|strong|body|html|script)\s*>",
+    re.IGNORECASE,
+)
+# What a program fills in: such a text is the source of a page.
+_TEMPLATE = re.compile(r"\{%|\{\{|<\?php|<%|\bclassName=|\bv-(?:if|for)=|\*ngIf=")
+_FEWEST = 4
+_MOSTLY = 0.9
+_SAMPLE = 20_000
+
+
+def find_pages(source: str) -> list[Slice]:
+    """The stretches of `source` that are pages or fragments of one, in order; none where most of it is something else,
+    such as a program that writes a page, or a text about one."""
+    found = [Slice(start, end) for start, end in _whole_pages(source)]
+    if not found and _is_fragment(source):
+        found = [Slice(0, len(source))]
+    if sum(page.end - page.start for page in found) * 2 < len(source):
+        return []
+    return [page for page in found if _is_page(source, page)]
+
+
+def _whole_pages(source: str) -> Iterator[tuple[int, int]]:
+    at = 0
+    while (begin := _BEGINS.search(source, at)) is not None:
+        end = _ENDS.search(source, begin.end())
+        at = len(source) if end is None else end.end()
+        yield begin.start(), at
+
+
+def _is_fragment(source: str) -> bool:
+    """It begins with a tag, and tags are a good part of how it begins."""
+    if _FRAGMENT.match(source) is None:
+        return False
+    return sum(1 for _ in _CLOSING.finditer(source, 0, _SAMPLE)) >= 2
+
+
+def _is_page(source: str, page: Slice) -> bool:
+    """False for what a program makes a page of, and for a page that is merely mentioned."""
+    if sum(1 for _ in _CLOSING.finditer(source, page.start, min(page.end, page.start + 10 * _SAMPLE))) < 2:
+        return False
+    return sum(1 for _ in _TEMPLATE.finditer(_without_scripts(source, page))) < _FEWEST
+
+
+_SCRIPT = re.compile(r"<(script|style)\b")
+
+
+def _without_scripts(source: str, page: Slice) -> str:
+    """Its beginning, up to so many characters, without what stands in scripts."""
+    pieces, at, size = [], page.start, 0
+    while size < _SAMPLE and at < page.end:
+        found = _SCRIPT.search(source, at, page.end)
+        stop = page.end if found is None else found.start()
+        pieces.append(source[at : min(stop, at + _SAMPLE)])
+        size += len(pieces[-1])
+        if found is None:
+            break
+        end = source.find(f"/{found[1]}", found.end(), page.end)
+        at = page.end if end < 0 else end
+    return "".join(pieces)
+
+
+def page_in_string(source: str, settings: SegmentationSettings) -> Segmentation | None:
+    """The page that the inside of a JSON string is, as it is written there; None where it is none."""
+    found = find_pages(source)
+    if len(found) != 1 or found[0].end - found[0].start < _MOSTLY * len(source):
+        return None
+    page = segment_page(source, settings, is_escaped=True)
+    return page if page.units else None
+
+
+def segment_page(source: str, settings: SegmentationSettings, *, is_escaped: bool = False) -> Segmentation:
+    """A page's units over a view of it: its text without tags, scripts and styles. A section is a document, but in a
+    JSON string, which `is_escaped`.
+    """
+    reader = PageReader(source, is_escaped=is_escaped)
+    reader.read()
+    view = reader.view.text()
+    writer = _Writer(Builder(view), reader, settings, has_sections=not is_escaped)
+    writer.add()
+    main = find_main(reader, view)
+    stretches = _stretches(reader.blocks, main)
+    return replace(writer.builder.build(), origin=reader.view.origin, main=stretches)
+
+
+def _stretches(blocks: Sequence[Block], is_main: Sequence[bool]) -> tuple[Slice, ...]:
+    """Where the main text is: runs of its blocks, and never nothing."""
+    found: list[Slice] = []
+    for is_own, run in groupby(zip(blocks, is_main, strict=True), key=lambda pair: pair[1]):
+        of_run = [block for block, _ in run]
+        if is_own:
+            found.append(Slice(of_run[0].start, of_run[-1].end))
+    return tuple(merged(found))
+
+
+class _Writer:
+    """Adds the blocks of a page to a builder of its view."""
+
+    def __init__(
+        self, builder: Builder, reader: PageReader, settings: SegmentationSettings, *, has_sections: bool
+    ) -> None:
+        self._has_sections = has_sections
+        self.builder = builder
+        self._reader = reader
+        self._settings = settings
+
+    def add(self) -> None:
+        for table, blocks in groupby(self._reader.blocks, key=self._table_of):
+            if table is None:
+                for block in blocks:
+                    self._add_block(block)
+            else:
+                self._add_table(list(blocks))
+
+    def _table_of(self, block: Block) -> int | None:
+        """The number of the table that a row stands in; None for any other block."""
+        if block.kind != "row":
+            return None
+        at = block.element
+        while at > 0 and self._reader.elements[at].name != "table":
+            at = self._reader.elements[at].parent
+        return at
+
+    def _add_block(self, block: Block) -> None:
+        builder, settings = self.builder, self._settings
+        if block.kind == "heading":
+            if self._has_sections:
+                builder.end_document(block.start)
+            builder.set_title(builder.add(block.start, block.end, "heading"))
+        elif block.kind == "item":
+            add_sentences(builder, block.start, block.end, settings, "list_item", whole=True)
+        elif block.kind == "code":
+            for start, end in split_long(
+                builder.source, block.start, block.end, longest=settings.longest_block
+            ):
+                builder.add(start, end, "code_block")
+        else:
+            add_sentences(builder, block.start, block.end, settings)
+        builder.end_paragraph()
+
+    def _add_table(self, rows: Sequence[Block]) -> None:
+        """The rows in the frame of the first, where it is a head of columns; a table of one row is a layout."""
+        builder = self.builder
+        if len(rows) == 1:
+            add_sentences(builder, rows[0].start, rows[0].end, self._settings)
+            builder.end_paragraph()
+            return
+        has_head = self._is_head(rows[0])
+        if has_head:
+            opening = builder.add(rows[0].start, rows[0].end, "table_header")
+            builder.open_frame("table", opening)
+        for row in rows[has_head:]:
+            for start, end in split_long(
+                builder.source, row.start, row.end, longest=4 * self._settings.longest_unit
+            ):
+                builder.add(start, end, "table_row")
+        if has_head:
+            builder.close_frame()
+        builder.end_paragraph()
+
+    def _is_head(self, row: Block) -> bool:
+        text = self.builder.source[row.start : row.end]
+        return "<th>" in text.lower() and "<td>" not in text.lower()

@@ -1,0 +1,216 @@
+"""Pages are read without their markup, cut at their blocks, and what is kept of them is a slice of the input."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compression.choosing.gist import asks_for_gist
+from compression.pipeline.compression_model import CompressionResult
+from compression.segmentation import segment
+from compression.segmentation.markup import tokens
+from compression.segmentation.pages import find_pages, segment_page
+from compression.source.edits import is_within, with_markup, without
+from compression.source.units import Segmentation, SegmentationSettings
+from tests.compression.segmentation import invariants
+
+Compress = Callable[..., CompressionResult]
+
+LONG = "The dredging of the harbour took four years and cost the town more than anybody had said it would. "
+PAGE = f"""<!DOCTYPE html>
+<html><head><title>Harbour &amp; town</title><style>p {{ color: red }}</style>
+<script>googletag.cmd.push("<p>Not a paragraph</p>");</script></head>
+<body><nav><ul><li><a href="/">Home</a></li><li><a href="/about">About</a></li></ul></nav>
+<div class="x1"><h1 class="big">The <em>harbour</em></h1>
+<p class="lead">{LONG * 2}See <a href="https://example.org/a/long/address?with=arguments">the report</a>&mdash;all  of
+   it.</p><p>{LONG}</p>
+<svg><title>An icon</title><path d="M0 0"/></svg>
+<table><tr><th>Year</th><th>Cost</th></tr><tr><td>2019</td><td>4</td></tr><tr><td>2020</td><td></td></tr></table>
+<ul><li>One item<li>Another item</ul>
+<pre>def dig():
+    <span>return</span> 1
+</pre>
+<div><a href="/1">Five bridges to watch</a> <a href="/2">A bakery and its oven</a></div></div>
+<div class="x2"><p>We value your privacy and that of our partners.</p><button>Accept</button></div>
+<footer><p>Responsible: Ines Calloway, Porto.</p></footer></body></html>"""
+
+
+def main_of(text: Segmentation) -> list[str]:
+    return [text.text(number) for number, unit in enumerate(text.units) if is_within(text.main, unit.start)]
+
+
+def test_the_text_of_a_page_is_without_tags_scripts_styles_and_drawings() -> None:
+    text = segment(PAGE)
+    assert "Harbour & town" in text.texts()
+    assert "See the report—all of\nit." in text.texts()
+    assert not any(word in text.source for word in ("googletag", "color", "href", "icon", "class"))
+    # A tag that parts two blocks lies between units.
+    letters = set("abdefhilnoprtuv")
+    invariants.check(text, lambda letter: letter.isalnum() and letter not in letters)
+
+
+def test_units_have_the_kinds_of_the_blocks_that_they_are_cut_from() -> None:
+    text = segment(PAGE)
+    kinds = {text.text(number): unit.kind for number, unit in enumerate(text.units)}
+    assert kinds["<h1>The harbour"] == "heading"
+    assert kinds["One item"] == kinds["Another item"] == "list_item"
+    assert kinds["def dig():\n    return 1"] == "code_block"
+    assert kinds["<th>Year<th>Cost"] == "table_header"
+    assert kinds["<td>2019<td>4"] == "table_row"
+
+
+def test_a_row_brings_the_head_of_its_columns(compress: Compress) -> None:
+    assert "<th>Year<th>Cost" in compress(PAGE, 0.2, query="2019", marked=["2019"]).output
+
+
+def test_what_is_kept_is_slices_of_the_page(compress: Compress) -> None:
+    result = compress(PAGE, 0.2, marked=["report"])
+    assert result.output == "".join(PAGE[start:end] for start, end in result.kept)
+    assert "&mdash;all of\nit." in result.output
+    assert result.receipt.compression_ratio <= 0.2
+
+
+def test_a_ratio_of_one_gives_the_page_back(compress: Compress) -> None:
+    assert compress(PAGE, 1.0).output == PAGE
+
+
+def test_blocks_without_space_between_them_are_parted_by_a_tag_without_attributes() -> None:
+    source = '<div><p class="a">One word.</p><p class="b" id="c">Two words.</p></div>'
+    text = segment(source)
+    assert text.source == "One word.<p>Two words."
+    assert text.raw([(0, len(text.source))]) == "One word.<p>Two words."
+
+
+def test_words_that_only_a_phrase_element_parts_stay_one_word() -> None:
+    assert "unbelievable" in segment("<div><p>un<b>believ</b>able</p><p>x</p></div>").source
+
+
+def test_the_main_text_is_what_is_prose_and_not_around_it() -> None:
+    main = main_of(segment(PAGE))
+    assert "<h1>The harbour" in main
+    assert LONG.strip() in main
+    assert "One item" in main
+    beside = ("Home", "About", "Five bridges to watch", "Responsible: Ines Calloway, Porto.", "Accept")
+    assert not any(other in unit for unit in main for other in beside)
+    assert not any("privacy" in unit for unit in main)
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "港の浚渫には四年かかり、町が思っていたよりも多くの費用がかかった。",
+        "استغرق تعميق الميناء أربع سنوات وكلف المدينة أكثر مما كان متوقعا.",
+    ],
+)
+def test_the_main_text_is_found_in_any_script(sentence: str) -> None:
+    menu = f"<div><a href='/'>{sentence[:6]}</a></div>"
+    page = f"<html><body>{menu}<div><p>{sentence * 3}</p><p>{sentence}</p></div></body></html>"
+    main = main_of(segment(page))
+    assert "".join(main).count(sentence[-8:-1]) == 4
+
+
+def test_a_summary_of_a_page_is_its_main_text_and_a_fact_beside_it_is_found(compress: Compress) -> None:
+    summary = compress(PAGE, 0.15, query="Summarize this article.").output
+    assert LONG.strip() in summary
+    assert "About" not in summary
+    assert "privacy" not in summary
+    fact = compress(PAGE, 0.1, query="Who is responsible?").output
+    assert "Responsible: Ines Calloway, Porto." in fact
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        "Summarize this article.",
+        "tl;dr",
+        "总结这篇文章",
+        "Fasse den Artikel bitte kurz zusammen",
+        "Xyzzy plugh?",
+    ],
+)
+def test_a_query_without_a_word_of_the_page_asks_for_all_of_it(query: str) -> None:
+    assert asks_for_gist(query, segment(PAGE))
+
+
+@pytest.mark.parametrize("query", ["Summarize what the article says about dredging", "Who is responsible?"])
+def test_a_query_with_a_word_of_the_page_does_not(query: str) -> None:
+    assert not asks_for_gist(query, segment(PAGE))
+
+
+def test_a_page_in_a_member_of_json_leaves_json(compress: Compress) -> None:
+    source = json.dumps({"url": "https://example.org", "html": PAGE, "status": 200})
+    for ratio in (0.1, 0.3, 0.6):
+        result = compress(source, ratio, marked=["report"])
+        assert "googletag" not in result.output
+        assert json.loads(result.output)
+        assert result.output == "".join(source[start:end] for start, end in result.kept)
+
+
+def test_a_page_that_a_tool_returned_is_read_in_its_conversation(compress: Compress) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "fetch", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": "Who is responsible?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": PAGE},
+    ]
+    source = json.dumps(messages)
+    result = compress(source, 0.3, query="Who is responsible?", marked=["responsible", "Responsible"])
+    kept = json.loads(result.output)
+    assert [message["role"] for message in kept] == ["user", "assistant", "tool"]
+    assert "Responsible: Ines Calloway, Porto." in kept[2]["content"]
+    assert "googletag" not in result.output
+    assert result.output == "".join(source[start:end] for start, end in result.kept)
+
+
+def test_text_around_a_page_stays_text() -> None:
+    text = segment(f"Fetched the page.\n\n{PAGE}\n\nThat was all.")
+    assert text.texts()[0] == "Fetched the page."
+    assert text.texts()[-1] == "That was all."
+    assert "googletag" not in text.source
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "<ul>\n{% for each in all %}\n<li>{{ each.name }}</li>\n{% endfor %}\n{{ x }}</ul><p>a</p>",
+        'import re\n\nPAGE = "<html><body><p>One.</p><p>Two.</p></body></html>"[:3]\n' * 3,
+        "List<String> names = new ArrayList<>();\nif (a < b && c > d) { }",
+        "<document>\nOne.\n</document>\n<document>\nTwo.\n</document>",
+        "Use <b>bold</b> words, and <i>others</i>.",
+        "<think>What is asked?</think>\nThe answer is four.",
+    ],
+)
+def test_what_is_no_page_is_not_read_as_one(source: str) -> None:
+    assert segment(source).origin is None
+
+
+def test_a_part_of_a_page_is_one() -> None:
+    assert find_pages("<div><p>One.</p><p>Two.</p></div>") == [(0, 33)]
+
+
+_PIECES = """
+<p>|</p>|<div a='b'>|</div>|<td>|<tr>|<table>|</table>|<a href=x>|</a>|&amp;|&nbsp;|<br>|<h2>|</h2>|<pre>|</pre>
+|<!-- c -->|<!--|<script>x|</script>|<|>|<li>|</ul>|a b| |\n |x.|\\n|<svg>|é
+"""
+PIECES = st.sampled_from([*_PIECES.split("|")])
+
+
+@given(st.lists(PIECES, max_size=40).map("".join), st.booleans())
+def test_any_markup_is_slices_of_the_source_and_moves_there_and_back(source: str, is_escaped: bool) -> None:
+    text = segment_page(source, SegmentationSettings(), is_escaped=is_escaped)
+    assert text.origin is not None
+    at = -1
+    for start, end in text.raw_slices([(unit.start, unit.end) for unit in text.units]):
+        assert at <= start < end
+        at = end
+    back = without(with_markup(text))
+    assert (back.source, back.units, back.main) == (text.source, text.units, text.main)
+    spans = [(token.start, token.end) for token in tokens(source)]
+    assert spans == sorted(spans)
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
