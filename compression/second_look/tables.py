@@ -1,7 +1,7 @@
 """Rows of tables: by the words and numbers of the query in them, their neighbours, their place and their extremes.
 
 Which row is last, largest or above another stands in no row's words. So the rows of a table share the scores that they
-got, in another order: nothing outside of the table gains or loses by it.
+got, in another order. Only a row whose label stands in the query gains on what is outside of its table.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from compression.features.layout import Floats, Ints
 from compression.features.matching import Query
 from compression.features.words import fold, split, stem
 from compression.segmentation.tables import YEAR, cells, mark_of
+from compression.source.text import STOP_WORDS
 from compression.source.units import Segmentation
 
 _FEWEST_ROWS = 3
@@ -36,20 +37,22 @@ _LEAST_PRESENT = 0.35
 _NEARLY_BEST = 0.95
 _MOST_ALIKE = 3
 _NUMERIC = 0.6
+# What a row whose label is in the query, word for word, gains in logits: there it is asked for, among all tables.
+_LABEL = np.float32(3.0)
+_LONGEST_LABEL = 200
 _MOST_CELLS = 400_000
 _SUM = 0.01
 
 
 def by_row(logits: Floats, text: Segmentation, has: NDArray[np.bool_], query: Query, prior: Floats) -> Floats:
     """The logits with those of each table's rows in another order; `has` and `prior` as for records."""
-    out = logits
-    for frame, rows in _tables(text).items():
-        if len(rows) >= _FEWEST_ROWS and len(prior) == has.shape[1]:
-            if out is logits:
-                out = logits.copy()
-            worth = _Table(text, frame, np.array(rows), has, query, prior).worths(logits)
-            at = np.array(rows)
-            out[at[np.argsort(-worth, kind="stable")]] = np.sort(logits[at])[::-1]
+    tables = _tables(text) if has.shape[1] == len(prior) else {}
+    out = logits.copy() if tables else logits
+    for frame, rows in tables.items():
+        table = _Table(text, frame, np.array(rows), has, query, prior)
+        if len(rows) >= _FEWEST_ROWS:
+            out[table.in_order(logits)] = np.sort(logits[rows])[::-1]
+        out[rows] += _LABEL * table.labelled()
     return out
 
 
@@ -87,7 +90,22 @@ class _Table:
         self._columns = list(self._numbers())
         self._is_total = self._totals()
 
-    def worths(self, logits: Floats) -> Floats:
+    def in_order(self, logits: Floats) -> Ints:
+        """The rows, the best first."""
+        return np.asarray(self._rows[np.argsort(-self._worths(logits), kind="stable")])
+
+    def labelled(self) -> Floats:
+        """From 0 to 1: how much of what a row is called is in the query, where that is more than one word."""
+        terms = set(self._query.terms)
+        found = np.zeros(self._size, np.float32)
+        for row in np.flatnonzero(self._has.sum(axis=1) > 1).tolist():
+            words = [fold(word) for word in split(self._cell(row, 0)[:_LONGEST_LABEL])[0]]
+            words = [stem(word) for word in words if word not in STOP_WORDS]
+            named = sum(word in terms for word in words)
+            found[row] = (named / len(words)) ** 2 if named > 1 else 0
+        return found
+
+    def _worths(self, logits: Floats) -> Floats:
         matched = self._matched()
         own = logits[self._rows]
         found = matched + self._beside(matched) + _SAME * self._same(matched)
