@@ -23,7 +23,7 @@ _FEWEST_ROWS = 3
 # What a row gets of the best match one and two rows away; for its place, extremes and numbers; what the scores count.
 _BESIDE = ((1, 0.5), (2, 0.25))
 _PLACE = 0.2
-_EXTREME = 0.25
+_EXTREME = 0.4
 _NUMBER = 0.2
 _SAME = 0.15
 _SCORED = 0.02
@@ -31,7 +31,7 @@ _WHOLE_CELL = 0.5
 # The next best extreme counts for so much of the one before, and a column that the query does not name for so much.
 _NEXT = 0.6
 _NEXT_NUMBER = 0.7
-_UNNAMED = 0.3
+_UNNAMED = 0.2
 # Words of the query that stand nowhere in a table: a match of the others says less, down to this share of all.
 _LEAST_PRESENT = 0.35
 _NEARLY_BEST = 0.95

@@ -6,7 +6,7 @@ from pathlib import Path
 from benchmarks.evaluation import datasets
 from benchmarks.evaluation.case import Case
 from benchmarks.evaluation.datasets import Passage
-from benchmarks.evaluation.suites import dialogues, hops, made, plain, third, traces
+from benchmarks.evaluation.suites import dialogues, hops, made, plain, records, third, traces
 from benchmarks.evaluation.suites.logs import log_cases
 
 LOGS = 64
@@ -19,7 +19,7 @@ def makers(folder: Path) -> dict[str, Maker]:
     for path in sorted(folder.glob("*.jsonl.gz")):
         found |= _makers_of(path, path.name.removesuffix(".jsonl.gz"))
     found |= third.makers(folder)
-    return found | _logs() if found else found
+    return found | _logs() | records.suites() if found else found
 
 
 def _logs() -> dict[str, Maker]:
