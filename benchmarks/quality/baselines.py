@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ HOPS = frozenset({"hotpot", "wiki2", "musique"})
 SENTENCES_NEEDED = frozenset({"hotpot", "wiki2", "dialogues"})
 # What an agent repeats: a word with a digit or an underscore in it.
 IDENTIFIER = re.compile(r"(?=[\w-]*[\d_])[\w-]{4,}")
+MEMBER = re.compile(r'"[^"\\\n]*"\s*:\s*(?:"(?:[^"\\]|\\.)*"|[^\s{}\[\]",]+)')
+# Of a record's beginning, in characters: what it is called by.
+HEAD = 120
 PIECE = re.compile(r"[^\n]{1,160}?(?:[}\]]*, |\n|\Z)|[^\n]{160}|[^\n]+")
 PARAGRAPH = re.compile(r"<(p|li|h1)\b[^<>]*>(?:(?!</?\1\b).)*+(?:</\1>)?", re.DOTALL | re.IGNORECASE)
 LEVELS = (
@@ -130,6 +134,36 @@ def long_paragraphs(case: Case, ratio: float) -> str:
     return take(case, spans, order, ratio)
 
 
+def head_and_leaf(case: Case, ratio: float) -> str:
+    """Members of JSON by BM25, each read with the beginning of its record: what the array's elements begin with."""
+    text, decoder = case.context, json.JSONDecoder()
+    spans: list[Span] = []
+    joined: list[str] = []
+    at = max(0, text.find("["))
+    while (start := text.find("{", at)) >= 0:
+        try:
+            at = decoder.raw_decode(text, start)[1]
+        except ValueError:
+            break
+        for member in MEMBER.finditer(text, start, at):
+            spans.append(member.span())
+            joined.append(f"{text[start : start + HEAD]} {member.group()}".replace("_", " "))
+    return take(case, spans, Bm25(joined).ranking(case.query.replace("_", " ")), ratio)
+
+
+def header_and_neighbours(case: Case, ratio: float) -> str:
+    """The first line, then lines by BM25 with half of what the lines beside them have; the first and last on ties."""
+    spans = sentences(case)
+    scores = Bm25([case.context[start:end] for start, end in spans]).scores(case.query)
+    near = [
+        score + max([scores[at] / 2 for at in (index - 1, index + 1) if 0 <= at < len(scores)], default=0.0)
+        for index, score in enumerate(scores)
+    ]
+    ends = {index: min(index, len(spans) - 1 - index) for index in range(len(spans))}
+    order = sorted(range(len(spans)), key=lambda index: (index != 0, -near[index], ends[index]))
+    return take(case, spans, order, ratio)
+
+
 def evidence_first(case: Case, ratio: float) -> str:
     """The ceiling by size: nothing but the needed sentences, where they fit."""
     spans = sorted({min(need.spans, key=lambda span: span[1] - span[0]) for need in case.needs})
@@ -144,6 +178,8 @@ BASELINES: dict[str, Baseline] = {
     "BM25 documents": Baseline(bm25_documents),
     "follow titles": Baseline(follow_titles, HOPS),
     "new identifiers": Baseline(new_identifiers, frozenset({"tau"})),
+    "head and leaf": Baseline(head_and_leaf, frozenset({"webhooks"})),
+    "header and neighbours": Baseline(header_and_neighbours, frozenset({"tables", "filings"})),
     "level order": Baseline(level_order, frozenset({"logs"})),
     "long paragraphs": Baseline(long_paragraphs, frozenset({"pages", "page"})),
     "ceiling by size": Baseline(evidence_first, SENTENCES_NEEDED),

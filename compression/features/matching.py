@@ -70,6 +70,31 @@ def terms_of(words: Words, query: Query) -> Ints:
     return of[words.ids] if len(words.ids) else words.ids
 
 
+_PART_OF_NAME = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+
+
+def words_held(words: Words, query: Query) -> NDArray[np.bool_]:
+    """(units, terms): which words of the query each unit has; `orderId` has `order` and `id`."""
+    numbers = {term: number for number, term in enumerate(query.terms)}
+    of_spelling = np.zeros((len(words.spellings), len(numbers)), bool)
+    for at, (spelling, own) in enumerate(zip(words.spellings, words.stems, strict=True)):
+        for part in (own, *_parts_of_name(spelling)):
+            if part in numbers:
+                of_spelling[at, numbers[part]] = True
+    has = np.zeros((len(words.first), len(numbers)), bool)
+    is_telling = np.asarray(of_spelling.any(axis=1))
+    hit = np.flatnonzero(is_telling[words.ids]) if len(words.ids) else words.ids
+    np.logical_or.at(has, words.units[hit], of_spelling[words.ids[hit]])
+    return has
+
+
+def _parts_of_name(spelling: str) -> list[str]:
+    if spelling.islower() or not spelling.isascii() or not spelling.isalpha() or spelling.isupper():
+        return []
+    parts = _PART_OF_NAME.findall(spelling)
+    return [stem(part.lower()) for part in parts] if len(parts) > 1 else []
+
+
 def count_grams(words: Words, query: Query, layout: Layout) -> Counts:
     """Parts of the query's words among the parts of the text's, so that inflected forms count too."""
     numbers = {gram: number for number, gram in enumerate(query.grams)}

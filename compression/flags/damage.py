@@ -190,13 +190,14 @@ def _parses(text: str) -> bool:
 
 
 def _damaged_tables(evidence: Evidence) -> Iterator[tuple[int, int]]:
-    """Rows without the header that names their columns, and rows cut inside."""
+    """Rows without all that names their columns (years, units) or the section that they are in, and rows cut inside."""
     units = evidence.text.units
-    headless = {
-        number
-        for number, frame in enumerate(evidence.text.frames)
-        if frame.kind == "table" and not evidence.is_whole(units[frame.open].start, units[frame.open].end)
-    }
+    headless: set[int | None] = set()
+    for number, frame in enumerate(evidence.text.frames):
+        # A section's frame comes after its table's.
+        is_whole = evidence.is_whole(units[frame.open].start, units[frame.open].end)
+        if frame.kind == "table" and (not is_whole or frame.parent in headless):
+            headless.add(number)
     cut = set(evidence.cut_units)
     for index in evidence.kept_units:
         unit = units[index]

@@ -16,11 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compression.features.layout import Floats
-from compression.features.matching import echoes
+from compression.features.matching import echoes, words_held
 from compression.features.matrix import Context, extract, prepare
 from compression.features.meaning import TokenEmbeddings
 from compression.features.network import BadWeights, Network, beginning_with, read_arrays
+from compression.second_look.records import by_record
 from compression.second_look.rounds import SecondLook, demoted, read_inputs
+from compression.second_look.tables import by_row
 from compression.source.text import content_terms, terms_in
 from compression.source.units import Segmentation
 
@@ -116,6 +118,9 @@ class LexicalScorer:
         lowest = np.float32(logits.min())
         again = self.second.logits(seen, np.where(glance.muted, lowest, logits))
         text = glance.context.segmentation
+        has = words_held(glance.context.words, seen.query)
+        again = by_record(again, text, has, seen.prior)
+        again = by_row(again, text, has, seen.query, seen.prior)
         return np.where(glance.muted, _ECHO, demoted(again, text, seen.copy_of, seen.is_asked))
 
 

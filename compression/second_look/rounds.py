@@ -208,6 +208,7 @@ class Inputs:
     query is about.
     """
 
+    query: Query
     layout: Layout
     names: Names
     counts: Counts
@@ -238,7 +239,7 @@ def read_inputs(
     labels, features = first
     tables = (features, columns.table())
     known = (*labels, *columns.names)
-    return Inputs(context.layout, names, counts, prior, known, tables, salience.copy_of, is_asked)
+    return Inputs(query, context.layout, names, counts, prior, known, tables, salience.copy_of, is_asked)
 
 
 def relations(seen: Inputs, logits: Floats) -> tuple[list[str], Floats]:

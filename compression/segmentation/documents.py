@@ -16,6 +16,7 @@ from compression.segmentation.lines import (
     is_blank,
     looks_like_title,
 )
+from compression.segmentation.tables import separated_until
 
 _NAMES = (
     "Document|Doc|Passage|Source|Context|Reference|Ref|Chunk|Result|Snippet|Article|Page|Section|Text|File|Evidence"
@@ -220,6 +221,9 @@ def _is_title_line(source: str, lines: Sequence[Line], number: int) -> bool:
     below = lines[number + 1]
     text = source[line.start : line.end]
     if SPEAKER.match(text) or not looks_like_title(text):
+        return False
+    if separated_until(source, lines[number : number + 3], 0):
+        # The head of a table.
         return False
     length = below.end - below.start
     return length >= 80 and length >= 2 * len(text) and source[line.start].isspace() is False

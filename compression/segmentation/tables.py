@@ -60,16 +60,113 @@ def _reads_as_prose(source: str, lines: Sequence[Line], mark: str) -> bool:
 
 
 def add_table(builder: Builder, lines: Sequence[Line], header: int, settings: SegmentationSettings) -> None:
-    """`header` lines name the columns (two in Markdown, with the rule under them); the rest are rows."""
+    """`header` lines name the columns (two in Markdown, with the rule under them), and those after them that do so
+    too, as years do; the rest are rows. A row that names those under it is their frame."""
+    source = builder.source
+    mark = mark_of(source[lines[0].start : lines[header - 1].end])
+    header += _more_header(source, lines[header:], mark)
     opening = builder.add(lines[0].start, lines[header - 1].end, "table_header")
     if opening >= 0:
         builder.open_frame("table", opening)
-    for line in lines[header:]:
-        for start, end in split_long(builder.source, *line, longest=4 * settings.longest_unit):
+    sections = _sections(source, lines[header:], mark) if opening >= 0 else frozenset()
+    in_section = False
+    for number, line in enumerate(lines[header:]):
+        if number in sections:
+            if in_section:
+                builder.close_frame()
+            builder.open_frame("table", builder.add(*line, "table_header"))
+            in_section = True
+            continue
+        for start, end in split_long(source, *line, longest=4 * settings.longest_unit):
             builder.add(start, end, "table_row")
+    if in_section:
+        builder.close_frame()
     if opening >= 0:
         builder.close_frame()
     builder.end_paragraph()
+
+
+_BARS = "|│║┃"
+_QUOTED_OR_BARE = {mark: re.compile(rf'"(?:[^"]|"")*+"[^{mark}]*+|[^{mark}]*+') for mark in ",;"}
+_GAP = re.compile(r"[ \t]{2,}")
+
+
+def mark_of(header: str) -> str | None:
+    """What stands between the cells of a table, by its header; None where columns are told by where they stand."""
+    return next((mark for mark in (*_BARS, "\t", ";", ",") if mark in header), None)
+
+
+def cells(row: str, mark: str | None) -> list[str]:
+    """The cells of a row, without the marks around them."""
+    if mark is None:
+        return _GAP.split(row.strip())
+    if mark in _BARS:
+        row = row.strip()
+        return [
+            cell.strip() for cell in row[row.startswith(mark) : len(row) - row.endswith(mark)].split(mark)
+        ]
+    if '"' not in row:
+        return [cell.strip() for cell in row.split(mark)]
+    quoted = _QUOTED_OR_BARE.get(mark)
+    found, at = [], 0
+    while quoted is not None and at <= len(row):
+        cell = quoted.match(row, at)
+        assert cell is not None
+        found.append(cell.group().strip().strip('"'))
+        at = cell.end() + 1
+    return found or row.split(mark)
+
+
+_QUANTITY = re.compile(r"[$€£¥₹()+\-−–—\s]*+\d[\d,.\s\u00a0'’]*+[%)\s]*+\Z")  # noqa: RUF001
+YEAR = re.compile(r"(?<!\d)(?:1[5-9]|20)\d\d(?!\d)")
+_UNIT = re.compile(r"[\W_]*+\Z|\(.{1,40}\)\Z")
+_MOST_HEADERS = 3
+_TOLD_BY = 8
+
+
+def _more_header(source: str, lines: Sequence[Line], mark: str | None) -> int:
+    """How many of the first rows still name columns: over quantities there stand years, units or words."""
+    if mark is None:
+        return 0
+    rows = [cells(source[line.start : line.end], mark) for line in lines[: _MOST_HEADERS + _TOLD_BY]]
+    count = 0
+    while count < min(_MOST_HEADERS, len(rows) - 2) and _names_columns(rows[count]):
+        count += 1
+    body = [row for row in rows[count:] if any(row[1:])]
+    has_quantities = sum(any(map(_is_quantity, row[1:])) for row in body) * 2 > len(body)
+    return count if has_quantities else 0
+
+
+def _is_quantity(cell: str) -> bool:
+    return _QUANTITY.match(cell) is not None and not (len(cell) == 4 and YEAR.match(cell))
+
+
+def _names_columns(row: list[str]) -> bool:
+    named = [cell for cell in row[1:] if cell]
+    if not named or any(map(_is_quantity, named)):
+        return False
+    return not row[0] or any(YEAR.search(cell) or _UNIT.match(cell) for cell in named)
+
+
+_SECTIONS = {
+    mark: re.compile(
+        rf'[ \t]*+{re.escape(mark) + "?" if mark in _BARS else ""}(?:"[^"\n]*+"|[^{mark}\n"]*+)'
+        rf"(?:{re.escape(mark)}[ \t]*+){{{1 + (mark in _BARS)},}}\Z"
+    )
+    for mark in (*_BARS, "\t", ";", ",")
+}
+
+
+def _sections(source: str, lines: Sequence[Line], mark: str | None) -> frozenset[int]:
+    """Rows with a name alone that have rows under them; none where they are so many that they are rows themselves."""
+    if mark is None:
+        return frozenset()
+    named = [
+        number
+        for number, line in enumerate(lines[:-1])
+        if _SECTIONS[mark].match(source, *line) and any(map(str.isalpha, source[line.start : line.end][:80]))
+    ]
+    return frozenset(named if len(named) * 3 <= len(lines) else ())
 
 
 _DRAWN_RULE = re.compile(

@@ -6,7 +6,7 @@ from pathlib import Path
 from benchmarks.evaluation import datasets
 from benchmarks.evaluation.case import Case
 from benchmarks.evaluation.datasets import Passage
-from benchmarks.evaluation.suites import dialogues, hops, made, pages, plain, third, traces
+from benchmarks.evaluation.suites import dialogues, hops, made, pages, plain, records, third, traces
 from benchmarks.evaluation.suites.logs import log_cases
 
 LOGS = 64
@@ -21,7 +21,7 @@ def makers(folder: Path) -> dict[str, Maker]:
     found |= third.makers(folder)
     # Of documentation that the machine has.
     own: dict[str, Maker] = {"pages": pages.page_cases, "page_facts": pages.fact_cases}
-    return found | _logs() | own if found else found
+    return found | _logs() | own | records.suites() if found else found
 
 
 def _logs() -> dict[str, Maker]:

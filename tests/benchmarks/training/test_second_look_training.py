@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 from benchmarks.training.second_look.rounds import FOLDS, Batch, crossed, log_sums, loss_of, train  # noqa: E402
 from benchmarks.training.second_look.samples import Sample  # noqa: E402
 from compression.features.layout import Group, Layout  # noqa: E402
-from compression.features.matching import Counts  # noqa: E402
+from compression.features.matching import Counts, Query  # noqa: E402
 from compression.second_look.links import Names  # noqa: E402
 from compression.second_look.rounds import Inputs  # noqa: E402
 
@@ -86,6 +86,7 @@ def sample(number: int, *, units: int = 12, groups: int = 2) -> Sample:
     names = Names(empty, empty, nothing, np.zeros(units + 1, np.int64), nothing)
     ones = np.ones((units, 1), np.float32)
     seen = Inputs(
+        Query.of(""),
         layout,
         names,
         Counts(ones, ones[:, 0], layout),
