@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from compression.choosing.protection import NUMBER, URL
 from compression.flags.flag import Evidence, Flag
+from compression.salience import framed_functions
 from compression.source.text import letters_outside
 from compression.source.units import Frame, Slice, join, kept_parts
 
@@ -132,26 +133,16 @@ def damaged_structure(evidence: Evidence) -> Iterator[Flag]:
 
 
 def _altered_code(evidence: Evidence) -> Iterator[tuple[int, int]]:
-    """Code blocks of which a part was dropped: a reader cannot tell whether whole functions are missing."""
+    """Functions of which a part was dropped, and pieces of code cut inside; what was dropped whole is only missing."""
     units = evidence.text.units
-    for paragraph in _runs_of_code(evidence):
-        start, end = units[paragraph[0]].start, units[paragraph[-1]].end
-        dropped = [unit for unit in paragraph if not evidence.is_whole(units[unit].start, units[unit].end)]
-        if dropped and evidence.kept_length(start, end):
-            yield start, end
-
-
-def _runs_of_code(evidence: Evidence) -> Iterator[list[int]]:
-    run: list[int] = []
-    for index, unit in enumerate(evidence.text.units):
-        if unit.kind not in ("code_block", "fence"):
-            continue
-        if run and evidence.text.units[run[-1]].paragraph != unit.paragraph:
-            yield run
-            run = []
-        run.append(index)
-    if run:
-        yield run
+    for unit in evidence.cut_units:
+        if units[unit].kind == "code_block":
+            yield units[unit].start, units[unit].end
+    kept = set(evidence.kept_units)
+    for head, last in framed_functions(evidence.text).items():
+        body = range(head + 1, last + 1)
+        if not kept.isdisjoint(body) and not kept.issuperset(body):
+            yield units[head].start, units[last].end
 
 
 def _invalid_json(evidence: Evidence) -> Iterator[tuple[int, int]]:

@@ -1,6 +1,7 @@
 """Salience: the nature of each unit, whatever the query: noise, an error, one of many alike, a repetition."""
 
+from compression.salience.named_code import framed_functions, with_named
 from compression.salience.needs import is_record, worths
 from compression.salience.salience import Salience, read_salience
 
-__all__ = ["Salience", "is_record", "read_salience", "worths"]
+__all__ = ["Salience", "framed_functions", "is_record", "read_salience", "with_named", "worths"]

@@ -15,6 +15,9 @@ _OLD_FILE = re.compile(r"--- \S")
 _NEW_FILE = re.compile(r"\+\+\+ \S")
 _HUNK = re.compile(r"@@@? -(?:\d+)(?:,(\d+))? (?:-\d+,\d+ )?\+(?:\d+)(?:,(\d+))? @@")
 _HEAD = 6
+# What a diff, a failed test or a tree may begin with: prose that does is only kept apart from its neighbours.
+TREE_HEADS = ("├", "└", "|--", "`--", "+--")
+PRINTED_HEADS = ("diff -", "Index: ", "@@", "--- ", "---- ", "___", "FAIL: ", "ERROR: ", "● ", *TREE_HEADS)
 
 
 def diff_until(source: str, lines: Sequence[Line], number: int) -> int:

@@ -7,6 +7,7 @@ from itertools import accumulate
 from compression.conversation.writing import segment_conversation
 from compression.segmentation.blocks import Reading, add_blocks
 from compression.segmentation.code import fenced_lines
+from compression.segmentation.code_regions import with_code
 from compression.segmentation.documents import Part, names_documents, split_documents
 from compression.segmentation.entries import Entry, is_turn, split_entries
 from compression.segmentation.json_units import JsonFinder, add_json_source
@@ -19,6 +20,7 @@ from compression.source.units import (
     SegmentationSettings,
     Unit,
     UnitKind,
+    last_units,
 )
 
 
@@ -46,7 +48,7 @@ class _Coarser:
     def __init__(self, text: Segmentation, width: int) -> None:
         self._text = text
         self._width = width
-        self._last = _last_units(text)
+        self._last = last_units(text)
         self._stays = [self._is_long_frame(number) for number in range(len(text.frames))]
         self._around = _around(text.frames, self._stays)
         self._end_of = _frames_by_end(text.frames)
@@ -169,20 +171,6 @@ class _Coarser:
         return found
 
 
-def _last_units(text: Segmentation) -> list[int]:
-    """The last unit inside each frame, its closing one where it has one."""
-    last = [frame.open if frame.close is None else frame.close for frame in text.frames]
-    for at, unit in enumerate(text.units):
-        if unit.frame is not None:
-            last[unit.frame] = max(last[unit.frame], at)
-    for number in reversed(range(len(last))):
-        # A frame comes after the one around it.
-        parent = text.frames[number].parent
-        if parent is not None:
-            last[parent] = max(last[parent], last[number])
-    return last
-
-
 def _frames_by_end(frames: Sequence[Frame]) -> dict[int, int]:
     ends = {frame.open: number for number, frame in enumerate(frames)}
     ends.update({frame.close: number for number, frame in enumerate(frames) if frame.close is not None})
@@ -227,7 +215,7 @@ def segment_plain(source: str, settings: SegmentationSettings = _DEFAULT) -> Seg
 def _add_lines(builder: Builder, settings: SegmentationSettings) -> None:
     source = builder.source
     lines = split_lines(source, most=settings.most_lines)
-    fences = fenced_lines(source, lines)
+    fences = with_code(source, lines, fenced_lines(source, lines))
     free = [True] * len(lines)
     for first, last in fences.items():
         free[first : last + 1] = [False] * (last + 1 - first)

@@ -222,6 +222,20 @@ class Segmentation:
         return Slice(self.origin.start(start), self.origin.end(end))
 
 
+def last_units(text: Segmentation) -> list[int]:
+    """The last unit inside each frame, its closing one where it has one."""
+    last = [frame.open if frame.close is None else frame.close for frame in text.frames]
+    for at, unit in enumerate(text.units):
+        if unit.frame is not None:
+            last[unit.frame] = max(last[unit.frame], at)
+    for number in reversed(range(len(last))):
+        # A frame comes after the one around it.
+        parent = text.frames[number].parent
+        if parent is not None:
+            last[parent] = max(last[parent], last[number])
+    return last
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentationSettings:
     """Lengths in characters. `longest_unit` bounds a sentence, `longest_dense` one in a script without spaces.
