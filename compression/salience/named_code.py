@@ -27,7 +27,9 @@ _MOST_NAMES = 32
 _LONGEST_LINE = 400
 _HUNK_LEAD = 3
 
-_WORDS = "def|class|func|function[*]?|fn|fun|sub|proc|struct|interface|trait|impl|enum|module|type|record|protocol"
+_WORDS = (
+    "def|class|func|function[*]?|fn|fun|sub|proc|struct|interface|trait|impl|enum|module|type|record|protocol"
+)
 _DEFINED = re.compile(
     rf"(?:\b(?:{_WORDS})[ \t]+(?:\([^()\n]{{0,80}}\)[ \t]*)?(?:[\w$]{{1,80}}[.:]{{1,2}}){{0,4}}(?P<word>[\w$]{{1,100}})"
     r"|^[ \t]*(?:[\w$.#\[\]<>,*&:~@?]{1,80}[ \t]+[*&]{0,2}){0,6}(?:[\w$]{1,80}(?:::|\.)){0,4}"
