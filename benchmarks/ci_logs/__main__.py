@@ -45,9 +45,11 @@ def record(project: Project, modules: Path | None) -> dict[str, object] | None:
             if modules is None:
                 return None
             (folder / "node_modules").symlink_to(modules.resolve())
-        log = "".join(
-            _run(command, folder) for command in project.commands
-        ).replace(str(folder), "/srv/app").replace(name, "/srv")
+        log = (
+            "".join(_run(command, folder) for command in project.commands)
+            .replace(str(folder), "/srv/app")
+            .replace(name, "/srv")
+        )
     if modules is not None:
         log = log.replace(str(modules.resolve()), "/srv/app/node_modules")
     lines = [line.rstrip("\r") for line in _PATHS.sub("/opt/tools/", log).split("\n")][:_MOST_LINES]
@@ -69,7 +71,9 @@ def _run(command: str, folder: Path) -> str:
         command, shell=True, cwd=folder, env=environment(folder), timeout=TIMEOUT_S, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
     )  # fmt: skip
-    return f"$ {command}\n{done.stdout}" + (f"Error: Process completed with exit code {done.returncode}.\n" if done.returncode else "")
+    return f"$ {command}\n{done.stdout}" + (
+        f"Error: Process completed with exit code {done.returncode}.\n" if done.returncode else ""
+    )
 
 
 def main() -> None:
@@ -77,7 +81,11 @@ def main() -> None:
     parser.add_argument("--modules", type=Path, help="a node_modules folder with jest and eslint")
     parser.add_argument("--only", help="projects whose name begins so; the others' logs stay")
     asked = parser.parse_args()
-    kept = {row["name"]: row for row in map(json.loads, RECORDED.read_text().splitlines())} if RECORDED.exists() else {}
+    kept = (
+        {row["name"]: row for row in map(json.loads, RECORDED.read_text().splitlines())}
+        if RECORDED.exists()
+        else {}
+    )
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for project in PROJECTS:
         if asked.only and not project.name.startswith(asked.only):

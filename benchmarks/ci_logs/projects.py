@@ -37,9 +37,7 @@ def _python_tests(faults: Mapping[str, str]) -> dict[str, str]:
             f'        raise ValueError(f"extra: must not be negative, not {{extra}}")\n    return sum(amounts) + extra\n'
         )
         tests = "".join(f"def test_{case}():\n    assert total([1, 2], 3) == 6\n\n\n" for case in _CASES)
-        files[f"tests/test_{name}.py"] = (
-            f"from shop.{name} import total\n\n\n{tests}" + faults.get(name, "")
-        )
+        files[f"tests/test_{name}.py"] = f"from shop.{name} import total\n\n\n{tests}" + faults.get(name, "")
     files["shop/__init__.py"] = ""
     return files
 
@@ -63,10 +61,14 @@ _TYPED = {
 
 
 def _javascript(describe: str, head: str) -> dict[str, str]:
-    files = {"package.json": '{"name": "shop", "version": "1.0.0", "private": true, "scripts": {"test": "%s"}}\n' % describe}
+    files = {
+        "package.json": '{"name": "shop", "version": "1.0.0", "private": true, "scripts": {"test": "%s"}}\n'
+        % describe
+    }
     for name in NAMES[:12]:
         tests = "".join(
-            f"  test('{case.replace('_', ' ')}', () => {{ equal(total([1, 2], 3), 6); }});\n" for case in _CASES
+            f"  test('{case.replace('_', ' ')}', () => {{ equal(total([1, 2], 3), 6); }});\n"
+            for case in _CASES
         )
         files[f"src/{name}.js"] = (
             "exports.total = (amounts, extra = 0) => amounts.reduce((sum, each) => sum + each, extra);\n"
@@ -92,9 +94,9 @@ _C_FILES = {
     )
     for name in NAMES
 } | {
-    "src/shop.h": "#ifndef SHOP_H\n#define SHOP_H\n" + "".join(
-        f"int {name}_total(const int *amounts, int count);\n" for name in NAMES
-    ) + "#endif\n",
+    "src/shop.h": "#ifndef SHOP_H\n#define SHOP_H\n"
+    + "".join(f"int {name}_total(const int *amounts, int count);\n" for name in NAMES)
+    + "#endif\n",
     "src/estimate.c": '#include "shop.h"\n\nint estimate_total(const int *amounts, int count)\n{\n    int unused;\n'
     "    return amounts[0] * tax_rate;\n}\n",
     "src/order.c": '#include "shop.h"\n\nstruct order { int number; };\n\nint order_total(const int *amounts, int count)\n{\n'
@@ -107,12 +109,17 @@ _C_FILES = {
     "all: $(OBJECTS)\n\n%.o: %.c\n\t$(CC) $(CFLAGS) -c $< -o $@\n",
 }
 
-_RUST_LIB = "".join(
-    f"pub mod {name} {{\n    pub fn total(amounts: &[i64]) -> i64 {{\n        amounts.iter().sum()\n    }}\n}}\n" for name in NAMES[:10]
-) + "#[cfg(test)]\nmod tests {\n    use super::*;\n" + "".join(
-    f"    #[test]\n    fn {name}_{case}() {{\n        assert_eq!({name}::total(&[1, 2]), 3);\n    }}\n"
-    for name in NAMES[:10]
-    for case in _CASES
+_RUST_LIB = (
+    "".join(
+        f"pub mod {name} {{\n    pub fn total(amounts: &[i64]) -> i64 {{\n        amounts.iter().sum()\n    }}\n}}\n"
+        for name in NAMES[:10]
+    )
+    + "#[cfg(test)]\nmod tests {\n    use super::*;\n"
+    + "".join(
+        f"    #[test]\n    fn {name}_{case}() {{\n        assert_eq!({name}::total(&[1, 2]), 3);\n    }}\n"
+        for name in NAMES[:10]
+        for case in _CASES
+    )
 )
 _RUST = {
     "Cargo.toml": '[package]\nname = "shop"\nversion = "0.1.0"\nedition = "2021"\n',
@@ -123,7 +130,7 @@ _RUST = {
 }
 _RUST_BROKEN = {
     "Cargo.toml": _RUST["Cargo.toml"],
-    "src/lib.rs": _RUST_LIB + '}\npub fn label(count: usize) -> String {\n    let spare = 3;\n    count\n}\n'
+    "src/lib.rs": _RUST_LIB + "}\npub fn label(count: usize) -> String {\n    let spare = 3;\n    count\n}\n"
     "pub fn moved(text: String) -> (String, usize) {\n    let other = text;\n    (other, text.len())\n}\n",
 }
 _JAVA = {
@@ -138,6 +145,8 @@ _JAVA = {
 }
 
 PROJECTS = (
+    # The step that passed before.
+    Project("passed", ("pytest",), _python_tests({}), ("python -m compileall -f shop tests", "pytest -v --color=yes -p no:cacheprovider"), ()),
     Project("pytest-verbose", ("pytest",), _python_tests(_PYTHON_FAULTS), ("pytest -v --color=yes -p no:cacheprovider",), _PYTHON_CAUSES),
     Project("pytest-quiet", ("pytest",), _python_tests(_PYTHON_FAULTS), ("pytest --color=yes -p no:cacheprovider --tb=short",), _PYTHON_CAUSES),
     Project("unittest", ("python",), {

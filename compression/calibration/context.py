@@ -208,7 +208,7 @@ class Ranges:
 def kind_of(text: Segmentation, context: Context) -> str:
     """`conversation`, `json`, or what most characters of the source are in: `turns`, `lines`, `code`, `table`; else
     `documents` or, where there is one, `prose`."""
-    if text.origin is not None:
+    if text.is_conversation:
         return "conversation"
     if text.frames and text.frames[0].kind == "json" and text.frames[0].open == 0:
         return "json"

@@ -268,7 +268,7 @@ def echoes(query: str, text: Segmentation) -> NDArray[np.bool_]:
 
 
 def _candidates(text: Segmentation) -> Iterator[int]:
-    is_conversation = text.origin is not None
+    is_conversation = text.is_conversation
     for number, unit in enumerate(text.units):
         if unit.kind == "turn" or (is_conversation and unit.kind not in FRAMING):
             yield number

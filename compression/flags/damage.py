@@ -157,7 +157,7 @@ def _invalid_json(evidence: Evidence) -> Iterator[tuple[int, int]]:
         start, end = _span(evidence, frame)
         # The JSON of a conversation is the input's; a text in it that is JSON is so when decoded.
         origin = evidence.text.origin
-        is_decoded = origin is None or origin.is_in_text(start, end)
+        is_decoded = origin is None or not origin.is_json or origin.is_in_text(start, end)
         if not is_decoded and frame.parent is not None:
             continue
         parts = kept_parts(slices, start, end)

@@ -29,7 +29,7 @@ from compression.pipeline.compression_model import (
 )
 from compression.pipeline.errors import NotCalibrated, ScoresMismatch
 from compression.pipeline.spec import CompressionSettings, ModelSpec
-from compression.salience import is_record, read_salience, with_named, worths
+from compression.salience import is_record, read_salience, with_causes, with_named, worths
 from compression.scorers.functions import with_functions
 from compression.scorers.kinds import KINDS
 from compression.scorers.lexical import Scorer
@@ -257,7 +257,7 @@ def _ranked(scores: Sequence[float], prepared: Prepared) -> list[float]:
     """The scores by which units are chosen: repetitions come after what is new, noise after everything."""
     text, request = prepared.text, prepared.request
     given = with_functions(text, _checked(scores, text), request.query)
-    given = with_named(text, given, request.query)
+    given = with_causes(text, with_named(text, given, request.query), request.query)
     if prepared.is_record:
         worth = worths(text, given, request.query, frozenset(request.known))
         # Odds add up as worths do.

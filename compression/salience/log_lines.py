@@ -71,7 +71,9 @@ _FAILED_TEST = re.compile(
     r"\A(?:--- )?FAIL(?:ED)?\b|^E {2,}\S|\A\S{1,200}+ (?:FAILED|ERROR)\b|\Anot ok\b|\A[✕✗✘×] |\A\[ *FAILED *\]"
     r"|\AERROR \S|\Athread '[^'\n]{0,120}' panicked|\Aerror(?:\[[^\]\n]{1,10}\])?: |\Atest \S.{0,200} FAILED\Z"
     r"|\Atest result: FAILED|\A(?:=+ |Tests?:? )?(?:\*|[1-9]\d*) (?:failed|failures?|errors?)\b"
-    r"|\A(?:npm ERR!|npm error|make: \*\*\*)|: (?:fatal )?error: ",
+    r"|\A(?:npm ERR!|npm error|make: \*\*\*)|: (?:fatal )?error: |^[ \t]{0,8}\*[ \t]+error[ \t]"
+    # ruff's and rustc's reports: F821 Undefined name, above the place
+    r"|\A[A-Z]{1,5}\d{1,5} [^\n]{1,200}\n[ \t]{0,8}--> |^[A-Z]\w{1,60}(?:Error|Exception)(?: \[\w{1,40}\])?: \S",
     re.MULTILINE,
 )
 _FAILED_HEAD = re.compile(r"___|---- |--- FAIL|FAIL: |ERROR: |● ")

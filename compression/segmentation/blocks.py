@@ -28,6 +28,7 @@ from compression.segmentation.outputs import (
     add_tree,
     diff_until,
     failure_until,
+    report_until,
     tree_until,
 )
 from compression.segmentation.prose import add_paragraph, add_sentences, add_turn
@@ -179,9 +180,16 @@ class Blocks:
 
     def _output(self, at: int) -> int:
         after = at
-        while after < len(self._lines) and OUTPUT_LINE.match(self._source, *self._lines[after]):
-            add_sentences(self._builder, *self._lines[after], self._settings, "line", whole=True)
-            after += 1
+        while after < len(self._lines):
+            first = after
+            after = report_until(self._source, self._lines, first, self._settings.longest_block)
+            if after > first:
+                self._builder.add(self._lines[first].start, self._lines[after - 1].end, "line")
+            elif OUTPUT_LINE.match(self._source, *self._lines[after]):
+                add_sentences(self._builder, *self._lines[after], self._settings, "line", whole=True)
+                after += 1
+            else:
+                break
         if after > at:
             self._builder.end_paragraph()
         return after

@@ -89,13 +89,13 @@ def _foreign_until(source: str, lines: Sequence[Line], at: int) -> int:
     line = lines[at]
     if is_blank(source, line):
         return at
-    if source.startswith(PRINTED_HEADS, line.start):
+    if source[line.start : line.start + 24].lstrip().startswith(PRINTED_HEADS):
         for until in (diff_until, failure_until):
             after = until(source, lines, at)
             if after > at:
                 return after
     if source[line.start] in " \t":
-        return at + 1 if TRACE_FRAME.match(source, *line) else at
+        return at + any(other.match(source, *line) for other in (TRACE_FRAME, OUTPUT_LINE))
     if LINE_NUMBER.match(source, *line):
         return at
     is_foreign = line.end - line.start > _LONGEST_LINE

@@ -198,6 +198,33 @@ OUTPUT_LINE = re.compile(
 )
 
 
+# A report of one error: what is indented under it, a picture of its place and notes belong to it.
+_REPORT = re.compile(
+    r"(?:[^\s:]{1,200}+:\d+(?::\d+)?: (?:fatal )?(?:error|note|warning)\b|error(?:\[\w{1,10}\])?: |warning: "
+    r"|[A-Z]{1,5}\d{1,5} (?:\[\*\] )?\S)"
+)
+_OF_REPORT = re.compile(r"[ \t]+\S|\||= |\d{1,6} \||--> ")
+_PLACE = re.compile(r"[ \t]{0,8}--> \S")
+_CODED = re.compile(r"[A-Z]{1,5}\d{1,5} ")
+_LONGEST_REPORT = 40
+
+
+def report_until(source: str, lines: Sequence[Line], number: int, longest: int) -> int:
+    """The line after the report that begins at `number`; `number` itself where none does, or it has one line."""
+    if _REPORT.match(source, *lines[number]) is None:
+        return number
+    if _CODED.match(source, *lines[number]) and (
+        number + 1 == len(lines) or not _PLACE.match(source, *lines[number + 1])
+    ):
+        return number
+    at = number + 1
+    while at < min(len(lines), number + _LONGEST_REPORT) and _OF_REPORT.match(source, *lines[at]):
+        if lines[at].end - lines[number].start > longest:
+            break
+        at += 1
+    return at if at - number > 1 else number
+
+
 # pytest; cargo; unittest; jest; go
 _SECTION = re.compile(
     r"_{3,}+ [^\n]{1,200} _{3,}\Z|---- \S[^\n]{0,200} stdout ----\Z|(?:FAIL|ERROR): \w+ \([\w.]+\)"

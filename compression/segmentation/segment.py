@@ -12,6 +12,7 @@ from compression.segmentation.documents import Part, names_documents, split_docu
 from compression.segmentation.entries import Entry, is_turn, split_entries
 from compression.segmentation.json_units import JsonFinder, add_json_source
 from compression.segmentation.lines import Line, is_blank, split_lines, trimmed
+from compression.segmentation.printed import printed_view
 from compression.source.units import (
     Builder,
     Document,
@@ -201,7 +202,12 @@ def segment(source: str, settings: SegmentationSettings = _DEFAULT) -> Segmentat
     found = (
         segment_conversation(source, settings.most_units, segment_text) if settings.conversations else None
     )
-    return segment_plain(source, settings) if found is None else found
+    if found is not None:
+        return found
+    printed = printed_view(source)
+    if printed is None:
+        return segment_plain(source, settings)
+    return replace(segment_plain(printed[0], settings), origin=printed[1])
 
 
 def segment_plain(source: str, settings: SegmentationSettings = _DEFAULT) -> Segmentation:

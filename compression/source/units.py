@@ -60,6 +60,7 @@ class Origin:
     `escapes` are the places of decoded characters in the view, `escaped` how many characters more than the view the
     input has up to the end of each. `gaps` are places in the view before which the input has more, `skipped` how much
     up to and with each. `texts` are where each decoded text begins and ends in the view. All are in rising order.
+    `is_json` is false where the input is a printed log, whose colours are gaps and whose times escapes.
     """
 
     raw: str
@@ -68,6 +69,7 @@ class Origin:
     gaps: array[int] = field(default_factory=_offsets)
     skipped: array[int] = field(default_factory=_offsets)
     texts: array[int] = field(default_factory=_offsets)
+    is_json: bool = True
 
     def start(self, at: int) -> int:
         """The place in the input where the character of the view at `at` begins."""
@@ -199,6 +201,11 @@ class Segmentation:
     wanted: tuple[int, ...] = ()
     # What was computed from it whatever the query, by name: the scorer and the choice of units share it.
     readings: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    @property
+    def is_conversation(self) -> bool:
+        """The input is the JSON of messages, of which the source is a view."""
+        return self.origin is not None and self.origin.is_json
 
     def text(self, unit: int) -> str:
         return self.source[self.units[unit].start : self.units[unit].end]

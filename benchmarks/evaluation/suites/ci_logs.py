@@ -7,7 +7,7 @@ colours, and with the times that CI systems write before each line.
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -19,6 +19,7 @@ _QUESTIONS = (
     "Why did this build fail?", "What went wrong in this run, and where?", "Which checks failed, and for what reason?",
     "Find every cause of the failure.",
 )  # fmt: skip
+FEWEST_LINES = 300
 _BEGIN = datetime(2026, 11, 24, 10, tzinfo=UTC)
 
 
@@ -37,8 +38,14 @@ def recordings() -> list[Recording]:
 
 
 def ci_cases() -> Iterator[Case]:
-    """Four of each recording: with and without colours, with and without times."""
-    for number, recording in enumerate(recordings()):
+    """Four of each failure: with and without colours, with and without times. Before a short one comes a step that
+    passed."""
+    recorded = recordings()
+    passed = next(each for each in recorded if not each.causes)
+    failed = [each for each in recorded if each.causes]
+    for number, recording in enumerate(failed):
+        if recording.log.count("\n") < FEWEST_LINES:
+            recording = replace(recording, log=f"{passed.log}\n{recording.log}")
         for has_colours in (False, True):
             for has_times in (False, True):
                 yield _case(recording, number, has_colours=has_colours, has_times=has_times)
@@ -55,11 +62,14 @@ def _case(recording: Recording, number: int, *, has_colours: bool, has_times: bo
     for line in lines:
         spans.append((at, at + len(line)))
         at += len(line) + 1
-    plain = [_COLOUR.sub("", line) for line in lines]
     needs = tuple(
-        Need(cause, tuple(_where(cause, line, span) for line, span in zip(plain, spans, strict=True) if cause in line))
+        Need(cause, tuple(
+            _where(cause, line, start)
+            for line, (start, _) in zip(lines, spans, strict=True)
+            if cause in _COLOUR.sub("", line)
+        ))
         for cause in recording.causes
-    )
+    )  # fmt: skip
     query = _QUESTIONS[(number + has_colours + 2 * has_times) % len(_QUESTIONS)]
     return Case(
         "ci_logs", name, query, "\n".join(lines), tuple(spans), evidence=spans_of(needs),
@@ -67,11 +77,17 @@ def _case(recording: Recording, number: int, *, has_colours: bool, has_times: bo
     )  # fmt: skip
 
 
-def _where(cause: str, line: str, span: Span) -> Span:
-    """The words themselves where no colour is among them, else the line."""
-    at = line.find(cause)
-    is_plain = len(line) == span[1] - span[0]
-    return (span[0] + at, span[0] + at + len(cause)) if is_plain else span
+def _where(cause: str, line: str, start: int) -> Span:
+    """The cause in a line that may have colours: the longest part of it that has none inside."""
+    at = _COLOUR.sub("", line).find(cause)
+    parts, seen, begin = [], 0, 0
+    for code in (*_COLOUR.finditer(line), None):
+        end = len(line) if code is None else code.start()
+        low, high = max(at, seen), min(at + len(cause), seen + end - begin)
+        parts.append((high - low, start + begin + low - seen, start + begin + high - seen))
+        seen += end - begin
+        begin = end if code is None else code.end()
+    return max(parts)[1:]
 
 
 def _timed(lines: list[str], name: str) -> Iterator[str]:
