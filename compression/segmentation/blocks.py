@@ -26,6 +26,7 @@ from compression.segmentation.outputs import (
     add_diff,
     add_failure,
     add_tree,
+    begins_report,
     diff_until,
     failure_until,
     report_until,
@@ -45,6 +46,7 @@ from compression.source.units import Builder, SegmentationSettings
 _CLOSING_TAG = re.compile(r"[ \t]*</[a-zA-Z_]{1,20}>[ \t]*\Z")
 _TITLE_TAG = re.compile(r"[ \t]*<(?:title|source|name|heading)>", re.IGNORECASE)
 _UNDERLINE = re.compile(r"[ \t]{0,3}(?:=+|-{2,})[ \t]*\Z")
+_PRINTED_SHARE = 10
 _SPACE_FIRST = re.compile(r"[ \t]+\S")
 _PRINTED = ((failure_until, add_failure), (diff_until, add_diff), (tree_until, add_tree))
 
@@ -182,7 +184,7 @@ class Blocks:
         after = at
         while after < len(self._lines):
             first = after
-            after = report_until(self._source, self._lines, first, self._settings.longest_block)
+            after = report_until(self._source, self._lines, first, 2 * self._settings.longest_block)
             if after > first:
                 self._builder.add(self._lines[first].start, self._lines[after - 1].end, "line")
             elif OUTPUT_LINE.match(self._source, *self._lines[after]):
@@ -283,6 +285,8 @@ class Blocks:
             return False
         if self._source[line.start : line.end].lstrip()[:1] in ("{", "["):
             return False
+        if begins_report(self._source, self._lines, at) and not self._is_dialogue:
+            return False
         if self._source.startswith(PRINTED_HEADS, line.start) or begins_table(self._source, self._lines, at):
             return False
         return markdown_until(self._source, self._lines, at) == at
@@ -299,7 +303,15 @@ def _is_dialogue(source: str, lines: Sequence[Line]) -> bool:
             if found:
                 names[found.group().strip()] += 1
     labelled = sum(names.values())
+    if labelled >= 2 and _is_printed(source, lines):
+        return False
     return labelled >= 2 and (max(names.values()) >= 2 or labelled * 2 >= filled) and labelled * 5 >= filled
+
+
+def _is_printed(source: str, lines: Sequence[Line]) -> bool:
+    """A part of the lines are what builds and tests print: `error:` is no speaker there."""
+    printed = sum(OUTPUT_LINE.match(source, *line) is not None for line in lines)
+    return printed >= 3 and printed * _PRINTED_SHARE >= len(lines)
 
 
 def add_blocks(reading: Reading, lines: Sequence[Line], offset: int, *, tag: bool) -> tuple[int, int] | None:
