@@ -106,9 +106,9 @@ def _foreign_until(source: str, lines: Sequence[Line], at: int) -> int:
 
 def _region(source: str, lines: Sequence[Line], first: int, last: int) -> tuple[int, int] | None:
     """The first and last line of `[first, last)` that are not blank, where most are code and some do something."""
-    while first < last and is_blank(source, lines[first]):
+    while first < last and _is_apart(source, lines, first, first + 1):
         first += 1
-    while last > first and is_blank(source, lines[last - 1]):
+    while last > first and _is_apart(source, lines, last - 1, last - 2):
         last -= 1
     if last - first < _FEWEST:
         return None
@@ -124,6 +124,15 @@ def _region(source: str, lines: Sequence[Line], first: int, last: int) -> tuple[
     said = sum(_is_prose(text) for text in outside)
     is_code = strong >= _FEWEST and acts >= _FEWEST_ACTS and strong * 5 >= len(outside) + 2 * said
     return (first, last - 1) if is_code else None
+
+
+def _is_apart(source: str, lines: Sequence[Line], number: int, beside: int) -> bool:
+    """A blank line, or a sentence before or after the code with a blank line between."""
+    text = source[slice(*lines[number])].strip()
+    if not text:
+        return True
+    is_said = text.count(" ") >= 2 and _MARKS.isdisjoint(text) and "(" not in text and text[-1] in ".:?!"
+    return is_said and 0 <= beside < len(lines) and is_blank(source, lines[beside])
 
 
 def names_file(source: str, line: Line) -> bool:

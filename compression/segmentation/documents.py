@@ -68,7 +68,8 @@ def split_documents(source: str, lines: Sequence[Line], free: Sequence[bool]) ->
         parts = style(source, lines, candidates)
         if parts:
             return _with_preamble(source, lines, parts)
-    return [_untitled(source, lines, 0, len(lines))]
+    is_code = not candidates or any(line.end > line.start for line in lines[: candidates[0]])
+    return [Part(0, len(lines), None, lines[0].start) if is_code else _untitled(source, lines, 0, len(lines))]
 
 
 def _files(source: str, lines: Sequence[Line], candidates: Sequence[int], free: Sequence[bool]) -> list[int]:
