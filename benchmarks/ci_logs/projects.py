@@ -1,7 +1,11 @@
 """Projects whose builds and tests fail: their files, the commands, and what the causes of the failure say."""
 
+# Lines of other languages are as long as there.
+# ruff: noqa: E501
+
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -60,10 +64,12 @@ _TYPED = {
 }
 
 
-def _javascript(describe: str, head: str) -> dict[str, str]:
+def _javascript(command: str, head: str) -> dict[str, str]:
     files = {
-        "package.json": '{"name": "shop", "version": "1.0.0", "private": true, "scripts": {"test": "%s"}}\n'
-        % describe
+        "package.json": json.dumps(
+            {"name": "shop", "version": "1.0.0", "private": True, "scripts": {"test": command}}
+        )
+        + "\n"
     }
     for name in NAMES[:12]:
         tests = "".join(

@@ -15,7 +15,7 @@ from compression.source.units import FRAMING, Segmentation, last_units
 
 # `File "a.py", line 3, in f`, `at f (a.ts:3:9)`, `F.java:3`, `a.cs:line 3`, `a.php(3)`, `--> src/a.rs:3:9`
 _PLACE = re.compile(
-    r"(?P<file>(?:[A-Za-z]:)?[\w./\\@+~-]{0,300}?[\w@+~-]{1,100}\.[A-Za-z]\w{0,7})"
+    r"(?<![\w./\\@+~-])(?P<file>(?:[A-Za-z]:)?[\w./\\@+~-]{0,300}?[\w@+~-]{1,100}\.[A-Za-z]\w{0,7})"
     r"(?:\", line |: ?line |:|\(|, line |\", )(?P<line>\d{1,7})(?![\d.])"
 )
 _HUNK = re.compile(r"^@@ -\d+(?:,\d+)? \+(?P<line>\d+)(?:,\d+)? @@(?P<names>.{0,200})", re.MULTILINE)
