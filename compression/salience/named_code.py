@@ -20,7 +20,7 @@ _PLACE = re.compile(
 )
 _HUNK = re.compile(r"^@@ -\d+(?:,\d+)? \+(?P<line>\d+)(?:,\d+)? @@(?P<names>.{0,200})", re.MULTILINE)
 _NEW_FILE = re.compile(r"^\+\+\+ (?:b/)?(?P<file>\S{1,300})", re.MULTILINE)
-_NAME = re.compile(r"[^\W\d][\w$]*")
+_NAME = re.compile(r"(?<![\w$])[^\W\d][\w$]*")
 _LAST_FIRST = re.compile(r"Traceback \(most recent call last\)|^ *File \"", re.MULTILINE)
 _MOST_PLACES = 64
 _MOST_NAMES = 32
