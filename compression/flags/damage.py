@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from compression.choosing.protection import NUMBER, URL
 from compression.flags.flag import Evidence, Flag
-from compression.salience import framed_functions
+from compression.segmentation.definitions import framed_functions
 from compression.source.text import letters_outside
 from compression.source.units import Frame, Slice, join, kept_parts
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from compression.segmentation.code_regions import FILE_LINE
-from compression.segmentation.definitions import CONTAINER, LINE_NUMBER
-from compression.source.units import FRAMING, Segmentation, last_units
+from compression.segmentation.definitions import LINE_NUMBER, framed_functions
+from compression.source.units import FRAMING, Segmentation
 
 # `File "a.py", line 3, in f`, `at f (a.ts:3:9)`, `F.java:3`, `a.cs:line 3`, `a.php(3)`, `--> src/a.rs:3:9`
 _PLACE = re.compile(
@@ -129,22 +129,6 @@ def _definitions(text: Segmentation) -> Iterator[Definition]:
             own = begin + content.count("\n")
             size = text.source.count("\n", unit.end, text.units[last].end) if last > number else 0
             yield Definition(file, begin, own, own + size, _defined(content), number, last + 1)
-
-
-def framed_functions(text: Segmentation) -> dict[int, int]:
-    """Functions in more than one unit, the outermost: by the unit of the head, the last of its units."""
-    last = last_units(text)
-    found: dict[int, int] = {}
-    reached = -1
-    for number, frame in enumerate(text.frames):
-        is_code = frame.kind == "block" and text.units[frame.open].kind == "code_block"
-        if is_code and frame.open > reached and not _holds_functions(text.text(frame.open)):
-            reached = found[frame.open] = last[number]
-    return found
-
-
-def _holds_functions(head: str) -> bool:
-    return any(CONTAINER.match(line.strip()) for line in head.split("\n"))
 
 
 def _file_of(title: str) -> str | None:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from compression.salience.named_code import framed_functions
+from compression.segmentation.definitions import framed_functions
 from compression.source.text import STOP_WORDS
 from compression.source.units import FRAMING, Segmentation
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from compression.segmentation.lines import Line
 from compression.segmentation.prose import split_long
-from compression.source.units import Builder, SegmentationSettings
+from compression.source.units import Builder, Segmentation, SegmentationSettings, last_units
 
 # `12\tcode`, `12→code`, `12: code`, `12 | code`
 LINE_NUMBER = re.compile(r"[ \t]{0,8}(\d{1,7})(?:\t|→|: ?|[ \t]?[|│] ?)")
@@ -28,7 +28,7 @@ _CLOSES = re.compile(r"(?:[)\]}]|end\b)[^\n]{0,40}\Z")
 _QUOTES = re.compile(r"\"\"\"|'''|/\*|\*/")
 _DEEPEST = 12
 _MOST_SIGNATURE = 40
-CONTAINER = re.compile(
+_CONTAINER = re.compile(
     r"(?:[\w@]+(?:\([^()\n]{0,80}\))?[ \t]+){0,6}"
     r"(?:class|interface|trait|impl|module|namespace|struct|enum|object|extension|protocol|union|mod|extern|describe)\b"
 )
@@ -184,7 +184,7 @@ class _Cutter:
         while last > block.body and code.depths[last - 1] < 0:
             last -= 1
         closing = last - 1 if last - 1 > block.body and _CLOSES.match(code.text(last - 1)) else None
-        is_container = CONTAINER.match(code.text(block.head)) is not None
+        is_container = _CONTAINER.match(code.text(block.head)) is not None
         if unit >= 0:
             self._builder.open_frame("block", unit)
         self.add(block.body, last if closing is None else closing, level if is_container else level + 2)
@@ -251,3 +251,19 @@ class _Cutter:
             at += 1
         has_body = any(depth > base for depth in depths[at:last])
         return at if has_body else last
+
+
+def framed_functions(text: Segmentation) -> dict[int, int]:
+    """Functions in more than one unit, the outermost: by the unit of the head, the last of its units."""
+    last = last_units(text)
+    found: dict[int, int] = {}
+    reached = -1
+    for number, frame in enumerate(text.frames):
+        is_code = frame.kind == "block" and text.units[frame.open].kind == "code_block"
+        if is_code and frame.open > reached and not _holds_functions(text.text(frame.open)):
+            reached = found[frame.open] = last[number]
+    return found
+
+
+def _holds_functions(head: str) -> bool:
+    return any(_CONTAINER.match(line.strip()) for line in head.split("\n"))

@@ -59,8 +59,8 @@ class Origin:
 
     `escapes` are the places of decoded characters in the view, `escaped` how many characters more than the view the
     input has up to the end of each. `gaps` are places in the view before which the input has more, `skipped` how much
-    up to and with each. `texts` are where each decoded text begins and ends in the view. All are in rising order.
-    `is_json` is false where the input is a printed log, whose colours are gaps and whose times escapes.
+    up to and with each. `texts` are where each decoded text begins and ends in the view. All are in rising order. Of a
+    printed log, which is no JSON, colours are gaps and times escapes.
     """
 
     raw: str
@@ -149,9 +149,8 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Units kept whenever one inside is: brackets of JSON, fences of code, a table's header, a turn's speaker,
-    of a `block` the head of a hunk, of a failed test or of a folder.
-
+    """Units kept whenever one inside is: brackets of JSON, fences of code, a table's header, a turn's speaker, of a
+    `block` the head of a hunk, of a failed test, of a folder or of a function.
     `open` and `close` are indices of units (kinds `bracket`, `fence`, `table_header`, `speaker`); they are never
     chosen for themselves. `parent` is the frame around this one. `also` are more such units, in source order and
     between the two: a message's JSON around and between its texts, a call's results. Of a `json` frame they
@@ -204,7 +203,7 @@ class Segmentation:
 
     @property
     def is_conversation(self) -> bool:
-        """The input is the JSON of messages, of which the source is a view."""
+        """The input is the JSON of messages."""
         return self.origin is not None and self.origin.is_json
 
     def text(self, unit: int) -> str:
@@ -235,9 +234,8 @@ def last_units(text: Segmentation) -> list[int]:
     for at, unit in enumerate(text.units):
         if unit.frame is not None:
             last[unit.frame] = max(last[unit.frame], at)
-    for number in reversed(range(len(last))):
-        # A frame comes after the one around it.
-        parent = text.frames[number].parent
+    for number in range(len(last) - 1, -1, -1):
+        parent = text.frames[number].parent  # which comes before it
         if parent is not None:
             last[parent] = max(last[parent], last[number])
     return last
