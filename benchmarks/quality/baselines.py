@@ -23,6 +23,8 @@ MEMBER = re.compile(r'"[^"\\\n]*"\s*:\s*(?:"(?:[^"\\]|\\.)*"|[^\s{}\[\]",]+)')
 HEAD = 120
 PIECE = re.compile(r"[^\n]{1,160}?(?:[}\]]*, |\n|\Z)|[^\n]{160}|[^\n]+")
 PARAGRAPH = re.compile(r"<(p|li|h1)\b[^<>]*>(?:(?!</?\1\b).)*+(?:</\1>)?", re.DOTALL | re.IGNORECASE)
+FUNCTION = re.compile(r"(?m)^[ \t]*(?:async )?(?:def|class) (?P<name>\w+)")
+CALL = re.compile(r", in (\w+)")
 LEVELS = (
     re.compile(r"\b(?:fatal|critical|panic|emerg)", re.IGNORECASE),
     re.compile(r"\b(?:error|fail|exception)", re.IGNORECASE),
@@ -164,6 +166,39 @@ def header_and_neighbours(case: Case, ratio: float) -> str:
     return take(case, spans, order, ratio)
 
 
+def functions_by_bm25(case: Case, ratio: float) -> str:
+    """Functions of Python by BM25, identifiers split at underscores."""
+    spans = _functions(case.context)
+    order = Bm25([case.context[slice(*span)].replace("_", " ") for span in spans]).ranking(case.query)
+    return take(case, spans, order, ratio)
+
+
+def named_functions(case: Case, ratio: float) -> str:
+    """Functions of Python whose name stands in the question, the last of a traceback's first; then by BM25."""
+    spans = _functions(case.context)
+    place = {name: at for at, name in enumerate(CALL.findall(case.query))}
+    heads = [FUNCTION.match(case.context[slice(*span)]) for span in spans]
+    rank = [place.get(head["name"] if head else "", -1) for head in heads]
+    return take(case, spans, sorted(range(len(spans)), key=lambda at: -rank[at]), ratio)
+
+
+def _functions(text: str) -> list[Span]:
+    starts = sorted({0, *(found.start() for found in FUNCTION.finditer(text))})
+    return [(start, end) for start, end in zip(starts, [*starts[1:], len(text)], strict=True) if end > start]
+
+
+def errors_around(case: Case, ratio: float) -> str:
+    """Lines that say that something failed, then three lines on both sides; what was there before comes last."""
+    lines = [re.sub(r"\d+", "0", case.context[slice(*span)]) for span in case.documents]
+    hits = [at for at, line in enumerate(lines) if LEVELS[1].search(line)]
+    distance = {at + step: abs(step) for step in (3, -3, 2, -2, 1, -1, 0) for at in hits}
+    first = {line: at for at, line in reversed(list(enumerate(lines)))}
+    order = sorted(
+        range(len(lines)), key=lambda at: (first[lines[at]] != at, distance.get(at, len(lines)), at)
+    )
+    return take(case, case.documents, order, ratio)
+
+
 def evidence_first(case: Case, ratio: float) -> str:
     """The ceiling by size: nothing but the needed sentences, where they fit."""
     spans = sorted({min(need.spans, key=lambda span: span[1] - span[0]) for need in case.needs})
@@ -182,6 +217,9 @@ BASELINES: dict[str, Baseline] = {
     "header and neighbours": Baseline(header_and_neighbours, frozenset({"tables", "filings"})),
     "level order": Baseline(level_order, frozenset({"logs"})),
     "long paragraphs": Baseline(long_paragraphs, frozenset({"pages", "page"})),
+    "functions by BM25": Baseline(functions_by_bm25, frozenset({"code"})),
+    "functions named": Baseline(named_functions, frozenset({"tracebacks"})),
+    "errors and three lines": Baseline(errors_around, frozenset({"ci"})),
     "ceiling by size": Baseline(evidence_first, SENTENCES_NEEDED),
 }
 

@@ -181,7 +181,9 @@ class GapMarker:
     def render(self, slices: Sequence[Slice]) -> str:
         """The slices and the marks between them."""
         marks = self.marks(slices)
-        written = marks if self._text.origin is None else {at: _escaped(mark) for at, mark in marks.items()}
+        written = (
+            marks if not self._text.is_conversation else {at: _escaped(mark) for at, mark in marks.items()}
+        )
         return "".join(
             written.get(number, "") + self._text.raw([piece]) for number, piece in enumerate(slices)
         )
@@ -233,7 +235,11 @@ class GapMarker:
     def _takes_a_mark(self, before: int, after: int) -> bool:
         """False inside JSON, and between two values of it, as in JSON Lines; true inside its strings."""
         origin = self._text.origin
-        if origin is not None and not origin.is_in_text(self._units[before].end, self._units[after].start):
+        if (
+            origin is not None
+            and origin.is_conversation
+            and not origin.is_in_text(self._units[before].end, self._units[after].start)
+        ):
             return False
         number = self._framed_by.get(before, self._units[before].frame)
         while number is not None:

@@ -122,7 +122,7 @@ def smallest_output(
     text: Segmentation, scores: Sequence[float], budget: int, counter: TokenCounter
 ) -> list[Slice]:
     """Slices within `budget` that still say something; empty where there are none."""
-    if text.origin is not None:
+    if text.is_conversation:
         return _empty(text)
     if budget < 1:
         return []
@@ -225,7 +225,7 @@ def may_be_cut(text: Segmentation) -> list[bool]:
 
 def _holds_a_message_text(text: Segmentation, frame: Frame) -> bool:
     """The texts of messages and of their parts are prose like any other, whatever JSON is around them."""
-    if text.origin is None or frame.kind != "string":
+    if text.origin is None or not text.is_conversation or frame.kind != "string":
         return frame.kind == "message"
     opening = text.units[frame.open]
     return not text.origin.is_in_text(opening.start, opening.end)

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from compression.choosing.protection import NUMBER, URL
 from compression.flags.flag import Evidence, Flag
+from compression.segmentation.definitions import framed_functions
 from compression.source.text import letters_outside
 from compression.source.units import Frame, Slice, join, kept_parts
 
@@ -120,8 +121,8 @@ def _quotations(evidence: Evidence) -> Iterator[tuple[int, int]]:
 
 
 def damaged_structure(evidence: Evidence) -> Iterator[Flag]:
+    yield from _altered_code(evidence)
     checks = (
-        ("code_altered", _altered_code),
         ("json_invalid", _invalid_json),
         ("table_damaged", _damaged_tables),
     )
@@ -131,27 +132,34 @@ def damaged_structure(evidence: Evidence) -> Iterator[Flag]:
             yield evidence.flag(code, spans)
 
 
-def _altered_code(evidence: Evidence) -> Iterator[tuple[int, int]]:
-    """Code blocks of which a part was dropped: a reader cannot tell whether whole functions are missing."""
-    units = evidence.text.units
-    for paragraph in _runs_of_code(evidence):
-        start, end = units[paragraph[0]].start, units[paragraph[-1]].end
-        dropped = [unit for unit in paragraph if not evidence.is_whole(units[unit].start, units[unit].end)]
-        if dropped and evidence.kept_length(start, end):
-            yield start, end
+# A function counts among the best from this share of the best unit's score on.
+_AMONG_BEST = 0.9
 
 
-def _runs_of_code(evidence: Evidence) -> Iterator[list[int]]:
-    run: list[int] = []
-    for index, unit in enumerate(evidence.text.units):
-        if unit.kind not in ("code_block", "fence"):
-            continue
-        if run and evidence.text.units[run[-1]].paragraph != unit.paragraph:
-            yield run
-            run = []
-        run.append(index)
-    if run:
-        yield run
+def _altered_code(evidence: Evidence) -> Iterator[Flag]:
+    """Functions of which a part was dropped, and pieces of code cut inside; what was dropped whole is only missing.
+
+    For information where the function is not among the best: it is there because there was room.
+    """
+    units, kept = evidence.text.units, set(evidence.kept_units)
+    cut = [range(unit, unit + 1) for unit in evidence.cut_units if units[unit].kind == "code_block"]
+    is_code_cut = bool(cut)
+    for head, last in framed_functions(evidence.text).items():
+        body = range(head + 1, last + 1)
+        if not kept.isdisjoint(body) and not kept.issuperset(body):
+            cut.append(range(head, last + 1))
+    if cut:
+        spans = [(units[each[0]].start, units[each[-1]].end) for each in cut]
+        warns = is_code_cut or _are_among_best(evidence, cut)
+        yield evidence.flag("code_altered", spans, severity=None if warns else "info")
+
+
+def _are_among_best(evidence: Evidence, cut: list[range]) -> bool:
+    scores = evidence.scores
+    if scores is None:
+        return True
+    best = _AMONG_BEST * max(scores)
+    return any(scores[unit] >= best for each in cut for unit in each)
 
 
 def _invalid_json(evidence: Evidence) -> Iterator[tuple[int, int]]:

@@ -30,7 +30,8 @@ from compression.pipeline.compression_model import (
 )
 from compression.pipeline.errors import NotCalibrated, ScoresMismatch
 from compression.pipeline.spec import CompressionSettings, ModelSpec
-from compression.salience import is_record, read_salience, worths
+from compression.salience import is_record, read_salience, with_causes, with_named, worths
+from compression.scorers.functions import with_functions
 from compression.scorers.kinds import KINDS
 from compression.scorers.lexical import Scorer
 from compression.segmentation import segment
@@ -256,7 +257,8 @@ class Pipeline:
 def _ranked(scores: Sequence[float], prepared: Prepared) -> list[float]:
     """The scores by which units are chosen: repetitions come after what is new, noise after everything."""
     text, request = prepared.text, prepared.request
-    given = _checked(scores, text)
+    given = with_functions(text, _checked(scores, text), request.query)
+    given = with_causes(text, with_named(text, given, request.query), request.query)
     if prepared.is_record:
         worth = worths(text, given, request.query, frozenset(request.known))
         # Odds add up as worths do.

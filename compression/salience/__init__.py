@@ -1,6 +1,16 @@
 """Salience: the nature of each unit, whatever the query: noise, an error, one of many alike, a repetition."""
 
+from compression.salience.causes import FAULT, with_causes
+from compression.salience.named_code import with_named
 from compression.salience.needs import is_record, worths
 from compression.salience.salience import Salience, read_salience
 
-__all__ = ["Salience", "is_record", "read_salience", "worths"]
+__all__ = [
+    "FAULT",
+    "Salience",
+    "is_record",
+    "read_salience",
+    "with_causes",
+    "with_named",
+    "worths",
+]

@@ -68,10 +68,12 @@ _GRAVE = re.compile(
     rf"(?i)(?<![\w/.-])(?<!no )(?<!without )(?:(?P<strong>{_STRONG})|(?P<weak>{_WEAK})){_NOUGHT}"
 )
 _FAILED_TEST = re.compile(
-    r"\A(?:--- )?FAIL(?:ED)?\b|^E {2,}\S|\A\S{1,200}+ (?:FAILED|ERROR)\b|\Anot ok\b|\A[✕✗✘×] |\A\[ *FAILED *\]"
+    r"\A(?:--- )?FAIL(?:ED)?\b|^E {2,}\S|\A\S{1,200}+ (?:FAILED|ERROR)\b|\Anot ok\b|\A[✕✗✘✖×] |\A\[ *FAILED *\]"
     r"|\AERROR \S|\Athread '[^'\n]{0,120}' panicked|\Aerror(?:\[[^\]\n]{1,10}\])?: |\Atest \S.{0,200} FAILED\Z"
     r"|\Atest result: FAILED|\A(?:=+ |Tests?:? )?(?:\*|[1-9]\d*) (?:failed|failures?|errors?)\b"
-    r"|\A(?:npm ERR!|npm error|make: \*\*\*)|: (?:fatal )?error: ",
+    r"|\A(?:npm ERR!|npm error|make: \*\*\*)|: (?:fatal )?error: |^[ \t]{0,8}\*[ \t]+error[ \t]"
+    # ruff's and rustc's reports: F821 Undefined name, above the place
+    r"|\A[A-Z]{1,5}\d{1,5} [^\n]{1,200}\n[ \t]{0,8}--> |^[A-Z]\w{1,60}(?:Error|Exception)(?: \[\w{1,40}\])?: \S",
     re.MULTILINE,
 )
 _FAILED_HEAD = re.compile(r"___|---- |--- FAIL|FAIL: |ERROR: |● ")
@@ -88,7 +90,8 @@ _OTHER_NEEDLES = ("错误", "エラー", "шибка", "异常", "失败", "오�
 _BEGINS = r"(?:\A|(?<=[\n\"'>([{|:,])|(?<=[\n\"'>([{|:,] ))"
 _MACHINE = re.compile(
     rf"{_BEGINS}(?i:error|fatal|panic|fehler|erreur|erro|ошибка)(?:\[\w{{1,10}}\])?: ?+(?!0\b|null|none|\"\"|false)\S"
-    r"|错误[:：]|エラー[:：]|异常[:：]|失败[:：]|오류[:：]|\b[A-Z]\w{1,60}(?:Error|Exception)\b(?:: |\Z)"
+    r"|错误[:：]|エラー[:：]|异常[:：]|失败[:：]|오류[:：]"
+    r"|\b[A-Z]\w{1,60}(?:Error|Exception)\b(?:(?: \[\w{1,40}\])?: |\Z)"
     r"|\bTraceback \(most recent|\"(?:error|errors|exception)\": ?+(?!null|\"\"|false|0|\[\]|\{\})|\bERROR\b"
 )
 

@@ -83,7 +83,7 @@ SENTENCE, MEMBER = 20.0, 0.1
 
 def is_record(text: Segmentation) -> bool:
     """True where the text is one JSON value; a log of one a line is not."""
-    if text.origin is not None or not text.frames or text.frames[0].kind != "json":
+    if text.is_conversation or not text.frames or text.frames[0].kind != "json":
         return False
     return text.frames[0].open == 0 and text.frames[0].close == len(text.units) - 1
 

@@ -14,7 +14,7 @@ from compression.features.matching import Counts, Query, count_words, terms_of
 from compression.features.matrix import Context
 from compression.features.meaning import TokenEmbeddings
 from compression.features.network import BadWeights, Network, beginning_with, read_arrays
-from compression.salience import Salience, read_salience
+from compression.salience import FAULT, Salience, read_salience
 from compression.second_look.links import Names, Strong, add_links, add_scores, find_names, strongest
 from compression.source.units import Segmentation
 
@@ -144,17 +144,6 @@ def add_open_terms(columns: Columns, counts: Counts, prior: Floats, layout: Layo
     columns.add("open.scarce", has @ scarce / max(float(scarce.sum()), 1e-6))
 
 
-# ruff: noqa: RUF001 - words of other scripts are intended
-
-
-# Words that ask for faults, in the most common languages; without one of them the feature is 0.
-_FAULT = re.compile(
-    r"\b(?:errors?|fail\w*|wrong|problems?|exceptions?|crash\w*|issues?|broke\w*|warnings?|faults?|bugs?|alerts?"
-    r"|stack ?trace|fehler\w*|probleme?|absturz|warnung\w*|erreurs?|échou\w*|panne|errores|fall[oóaó]\w*|problema"
-    r"|erro|falha|errore"
-    r"|ошибк\w*|сбо[йия]\w*|проблем\w*|hata\w*|lỗi)\b|错误|错|失败|异常|故障|エラー|失敗|障害|خطأ|أخطاء|مشكلة|त्रुटि|समस्या|오류|실패",
-    re.IGNORECASE,
-)
 # Words that ask for the newest state of a thing.
 _NOW = re.compile(
     r"\b(?:now|current\w*|latest|newest|still|status|state|today|most recent\w*|when (?:will|can|does|is)|next"
@@ -165,7 +154,7 @@ _NOW = re.compile(
 
 
 def add_salience(columns: Columns, salience: Salience, query: str, layout: Layout) -> None:
-    asks = float(_FAULT.search(query) is not None)
+    asks = float(FAULT.search(query) is not None)
     level = salience.level
     share = level / max(float(level.max(initial=0.0)), 0.3)
     columns.add("asks.fault", asks)

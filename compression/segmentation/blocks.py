@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from compression.segmentation.code import (
-    add_code,
     add_entry,
     add_fenced,
     add_trace_lines,
@@ -17,15 +16,20 @@ from compression.segmentation.code import (
     is_mostly_log,
     trace_until,
 )
+from compression.segmentation.definitions import add_code
 from compression.segmentation.json_units import JsonFinder, add_fenced_json, add_json_value
-from compression.segmentation.lines import HEADING, LIST_ITEM, LOG_LINE, PROSE, SPEAKER, Line, is_blank
+from compression.segmentation.lines import FENCE, HEADING, LIST_ITEM, LOG_LINE, PROSE, SPEAKER, Line, is_blank
 from compression.segmentation.outputs import (
     OUTPUT_LINE,
+    PRINTED_HEADS,
+    TREE_HEADS,
     add_diff,
     add_failure,
     add_tree,
+    begins_report,
     diff_until,
     failure_until,
+    report_until,
     tree_until,
 )
 from compression.segmentation.prose import add_paragraph, add_sentences, add_turn
@@ -42,16 +46,14 @@ from compression.source.units import Builder, SegmentationSettings
 _CLOSING_TAG = re.compile(r"[ \t]*</[a-zA-Z_]{1,20}>[ \t]*\Z")
 _TITLE_TAG = re.compile(r"[ \t]*<(?:title|source|name|heading)>", re.IGNORECASE)
 _UNDERLINE = re.compile(r"[ \t]{0,3}(?:=+|-{2,})[ \t]*\Z")
+_PRINTED_SHARE = 10
 _SPACE_FIRST = re.compile(r"[ \t]+\S")
-# What a diff, a failed test or a tree may begin with: prose that does is only kept apart from its neighbours.
-_TREE_HEADS = ("├", "└", "|--", "`--", "+--")
-_PRINTED_HEADS = ("diff -", "Index: ", "@@", "--- ", "---- ", "___", "FAIL: ", "ERROR: ", "● ", *_TREE_HEADS)
 _PRINTED = ((failure_until, add_failure), (diff_until, add_diff), (tree_until, add_tree))
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """State shared by all documents of a source. `fences` has first and last lines of fenced blocks."""
+    """State shared by all documents of a source. `fences` has first and last lines of code, fenced or not."""
 
     builder: Builder
     fences: Mapping[int, int]
@@ -113,7 +115,9 @@ class Blocks:
         if last is None or last - self._offset >= len(self._lines):
             return at
         lines = self._lines[at : last - self._offset + 1]
-        if not add_fenced_json(self._builder, lines, self._json_values, self._settings):
+        if FENCE.match(self._source, *lines[0]) is None:
+            add_code(self._builder, lines, self._settings)
+        elif not add_fenced_json(self._builder, lines, self._json_values, self._settings):
             add_fenced(self._builder, lines, self._settings)
         return last - self._offset + 1
 
@@ -164,9 +168,9 @@ class Blocks:
     def _printed(self, at: int) -> int:
         """What a program printed of a kind that has heads: a failed test, a diff, a directory tree."""
         line = self._lines[at]
-        begins = self._source[line.start : line.start + 24].lstrip().startswith(_PRINTED_HEADS)
+        begins = self._source[line.start : line.start + 24].lstrip().startswith(PRINTED_HEADS)
         if not begins and not (
-            at + 1 < len(self._lines) and self._source.startswith(_TREE_HEADS, self._lines[at + 1].start)
+            at + 1 < len(self._lines) and self._source.startswith(TREE_HEADS, self._lines[at + 1].start)
         ):
             return at
         for until, add in _PRINTED:
@@ -178,9 +182,16 @@ class Blocks:
 
     def _output(self, at: int) -> int:
         after = at
-        while after < len(self._lines) and OUTPUT_LINE.match(self._source, *self._lines[after]):
-            add_sentences(self._builder, *self._lines[after], self._settings, "line", whole=True)
-            after += 1
+        while after < len(self._lines):
+            first = after
+            after = report_until(self._source, self._lines, first, 2 * self._settings.longest_block)
+            if after > first:
+                self._builder.add(self._lines[first].start, self._lines[after - 1].end, "line")
+            elif OUTPUT_LINE.match(self._source, *self._lines[after]):
+                add_sentences(self._builder, *self._lines[after], self._settings, "line", whole=True)
+                after += 1
+            else:
+                break
         if after > at:
             self._builder.end_paragraph()
         return after
@@ -274,7 +285,9 @@ class Blocks:
             return False
         if self._source[line.start : line.end].lstrip()[:1] in ("{", "["):
             return False
-        if self._source.startswith(_PRINTED_HEADS, line.start) or begins_table(self._source, self._lines, at):
+        if begins_report(self._source, self._lines, at) and not self._is_dialogue:
+            return False
+        if self._source.startswith(PRINTED_HEADS, line.start) or begins_table(self._source, self._lines, at):
             return False
         return markdown_until(self._source, self._lines, at) == at
 
@@ -290,7 +303,15 @@ def _is_dialogue(source: str, lines: Sequence[Line]) -> bool:
             if found:
                 names[found.group().strip()] += 1
     labelled = sum(names.values())
+    if labelled >= 2 and _is_printed(source, lines):
+        return False
     return labelled >= 2 and (max(names.values()) >= 2 or labelled * 2 >= filled) and labelled * 5 >= filled
+
+
+def _is_printed(source: str, lines: Sequence[Line]) -> bool:
+    """A part of the lines are what builds and tests print: `error:` is no speaker there."""
+    printed = sum(OUTPUT_LINE.match(source, *line) is not None for line in lines)
+    return printed >= 3 and printed * _PRINTED_SHARE >= len(lines)
 
 
 def add_blocks(reading: Reading, lines: Sequence[Line], offset: int, *, tag: bool) -> tuple[int, int] | None:

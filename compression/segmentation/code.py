@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
+from compression.segmentation.definitions import add_code
 from compression.segmentation.lines import FENCE, LOG_LINE, Line, is_blank
 from compression.segmentation.prose import add_sentences, split_long
 from compression.source.units import Builder, SegmentationSettings
@@ -52,7 +53,7 @@ _TRACE_HEAD = re.compile(
     r"[ \t]*(?:Traceback \(most recent call last\)|Exception in thread|Caused by:"
     r"|goroutine \d+ \[|panic:|thread '[^'\n]{0,80}' panicked)"
 )
-_TRACE_FRAME = re.compile(r"[ \t]++(?:at\s++\S|File \"|\.\.\. \d++ more|\d++: 0x|in [\w.<>]++ )")
+TRACE_FRAME = re.compile(r"[ \t]++(?:at\s++\S|File \"|\.\.\. \d++ more|\d++: 0x|in [\w.<>]++ )")
 _FAILURE = r"(?:Error|Exception|Interrupt|Exit|Warning|Fault)(?!\w)"
 # Anywhere in a line: from each capital no further than to the next one, or a line of capitals would cost its square.
 _ERROR_NAME = re.compile(rf"[A-Z](?:[^\WA-Z]|\$)*+{_FAILURE}")
@@ -94,27 +95,6 @@ def add_fenced(builder: Builder, lines: Sequence[Line], settings: SegmentationSe
     builder.end_paragraph()
 
 
-def add_code(builder: Builder, lines: Sequence[Line], settings: SegmentationSettings) -> None:
-    """Code without its fences, cut at blank lines and before lines that are indented least."""
-    for first, last in _groups(builder.source, lines, settings.longest_block):
-        start, end = lines[first].start, lines[last].end
-        # The indentation of the first line is part of the code, and `add` trims it: no unit may begin in it.
-        for begin, stop in split_long(builder.source, start, end, longest=4 * settings.longest_block):
-            builder.add_exactly(begin, stop, "code_block")
-
-
-def _groups(source: str, lines: Sequence[Line], longest: int) -> Iterator[tuple[int, int]]:
-    first = 0
-    for number in range(1, len(lines)):
-        size = lines[number].end - lines[first].start
-        is_break = is_blank(source, lines[number - 1]) and not is_blank(source, lines[number])
-        if size > longest or (is_break and size * 2 > longest):
-            yield first, number - 1
-            first = number
-    if lines:
-        yield first, len(lines) - 1
-
-
 def indented_until(source: str, lines: Sequence[Line], number: int) -> int:
     """The line after the indented code block that begins at `number`; `number` itself where none does."""
     last = number
@@ -129,7 +109,7 @@ def indented_until(source: str, lines: Sequence[Line], number: int) -> int:
 def trace_until(source: str, lines: Sequence[Line], number: int) -> int:
     """The line after the stack trace that begins at `number`; `number` itself where none does."""
     is_head = _TRACE_HEAD.match(source, *lines[number]) is not None
-    follows = number + 1 < len(lines) and _TRACE_FRAME.match(source, *lines[number + 1]) is not None
+    follows = number + 1 < len(lines) and TRACE_FRAME.match(source, *lines[number + 1]) is not None
     if not follows or not (is_head or _ERROR_NAME.search(source, *lines[number])):
         return number
     at = number + 1

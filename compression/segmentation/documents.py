@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from compression.segmentation.code_regions import names_file
 from compression.segmentation.lines import (
     HEADING,
     SPEAKER,
@@ -61,11 +62,29 @@ class Part:
 def split_documents(source: str, lines: Sequence[Line], free: Sequence[bool]) -> list[Part]:
     """The documents of the source, in order, without gaps. `free[i]` is false for a line inside a code fence."""
     candidates = [number for number, line in enumerate(lines) if free[number] and line.end > line.start]
+    filed = _cut(lines, _files(source, lines, candidates, free), _whole_line(lines))
+    if filed:
+        return _with_preamble(source, lines, filed)
     for style in (_labelled, _tagged, _titled, _numbered, _ruled, _top_headings, _title_lines):
         parts = style(source, lines, candidates)
         if parts:
             return _with_preamble(source, lines, parts)
-    return [_untitled(source, lines, 0, len(lines))]
+    is_code = not candidates or any(line.end > line.start for line in lines[: candidates[0]])
+    return [Part(0, len(lines), None, lines[0].start) if is_code else _untitled(source, lines, 0, len(lines))]
+
+
+def _files(source: str, lines: Sequence[Line], candidates: Sequence[int], free: Sequence[bool]) -> list[int]:
+    """Lines that name a file whose code follows; none where there is one alone."""
+    if len(candidates) == len(lines):
+        return []
+    found = []
+    for number in candidates:
+        below = number + 1
+        while below < len(lines) and is_blank(source, lines[below]) and below - number < 4:
+            below += 1
+        if below < len(lines) and not free[below] and names_file(source, lines[number]):
+            found.append(number)
+    return found if len(found) > 1 else []
 
 
 def names_documents(source: str, lines: Sequence[Line], free: Sequence[bool]) -> bool:

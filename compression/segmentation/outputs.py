@@ -15,6 +15,9 @@ _OLD_FILE = re.compile(r"--- \S")
 _NEW_FILE = re.compile(r"\+\+\+ \S")
 _HUNK = re.compile(r"@@@? -(?:\d+)(?:,(\d+))? (?:-\d+,\d+ )?\+(?:\d+)(?:,(\d+))? @@")
 _HEAD = 6
+# What a diff, a failed test or a tree may begin with: prose that does is only kept apart from its neighbours.
+TREE_HEADS = ("├", "└", "|--", "`--", "+--")
+PRINTED_HEADS = ("diff -", "Index: ", "@@", "--- ", "---- ", "___", "FAIL: ", "ERROR: ", "● ", *TREE_HEADS)
 
 
 def diff_until(source: str, lines: Sequence[Line], number: int) -> int:
@@ -169,7 +172,8 @@ OUTPUT_LINE = re.compile(
             r"=== (?:RUN|PAUSE|CONT) |--- (?:PASS|SKIP): ",
             r"(?:ok|FAIL|\?)[ \t]{1,4}\S++[ \t]{1,4}(?:[\d.]+s|\(cached\)|\[)",
             r"(?:PASS|FAIL) {1,2}[^\s.]++\.\w",
-            r"[✓✔√✕✗✘○\u00d7] \S",
+            r"[✓✔√✕✗✘✖○\u00d7] \S",
+            r"\d{1,6}:\d{1,5} +(?:error|warning) +\S",
             r"(?:not )?ok \d+ ",
             r"\[ *(?:OK|RUN|PASSED|FAILED|-{4,}|={4,}) *\]",
             r"={3,}+ .{1,120} ={3,}\Z",
@@ -193,6 +197,47 @@ OUTPUT_LINE = re.compile(
     )
     + ")"
 )
+
+
+# A report of one error: what is indented under it, a picture of its place and notes belong to it.
+_REPORT = re.compile(
+    r"[ \t]{0,16}(?:[^\s:]{1,200}+:\d+(?::\d+)?: (?:fatal )?(?:error|note|warning)\b|error(?:\[\w{1,10}\])?: \S"
+    r"|warning: \S|not ok \d|[✕✗✘✖] \S|(?:[\w$]{1,80}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception)(?: \[\w{1,40}\])?: \S)"
+)
+# What ruff writes above the place: F821 Undefined name
+_CODED = re.compile(r"[A-Z]{1,5}\d{1,5} (?:\[\*\] )?\S")
+_POINTS = re.compile(r"[ \t]{0,8}--> \S")
+_PICTURE = re.compile(r"\||= |\d{1,6} \||--> ")
+_MOST_OF_REPORT = 40
+
+
+def begins_report(source: str, lines: Sequence[Line], number: int) -> bool:
+    if _CODED.match(source, *lines[number]):
+        return number + 1 < len(lines) and _POINTS.match(source, *lines[number + 1]) is not None
+    return _REPORT.match(source, *lines[number]) is not None
+
+
+def report_until(source: str, lines: Sequence[Line], number: int, longest: int) -> int:
+    """The line after the report that begins at `number`; `number` itself where none does, or it has one line."""
+    if not begins_report(source, lines, number):
+        return number
+    depth = _indentation(source, lines[number])
+    at = after = number + 1
+    while at < min(len(lines), number + _MOST_OF_REPORT) and lines[at].end - lines[number].start <= longest:
+        if not is_blank(source, lines[at]):
+            is_under = _indentation(source, lines[at]) > depth
+            if not is_under and not (depth == 0 and _PICTURE.match(source, *lines[at])):
+                break
+            after = at + 1
+        elif is_blank(source, lines[at - 1]):
+            break
+        at += 1
+    return after if after - number > 1 else number
+
+
+def _indentation(source: str, line: Line) -> int:
+    text = source[line.start : line.end]
+    return len(text) - len(text.lstrip())
 
 
 # pytest; cargo; unittest; jest; go

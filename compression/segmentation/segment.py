@@ -7,11 +7,13 @@ from itertools import accumulate
 from compression.conversation.writing import segment_conversation
 from compression.segmentation.blocks import Reading, add_blocks
 from compression.segmentation.code import fenced_lines
+from compression.segmentation.code_regions import with_code
 from compression.segmentation.documents import Part, names_documents, split_documents
 from compression.segmentation.entries import Entry, is_turn, split_entries
 from compression.segmentation.json_units import JsonFinder, add_json_source
 from compression.segmentation.lines import Line, is_blank, split_lines, trimmed
 from compression.segmentation.pages import find_pages, segment_page
+from compression.segmentation.printed import printed_view
 from compression.source.edits import with_markup, without
 from compression.source.units import (
     Builder,
@@ -22,6 +24,7 @@ from compression.source.units import (
     Slice,
     Unit,
     UnitKind,
+    last_units,
 )
 
 
@@ -49,7 +52,7 @@ class _Coarser:
     def __init__(self, text: Segmentation, width: int) -> None:
         self._text = text
         self._width = width
-        self._last = _last_units(text)
+        self._last = last_units(text)
         self._stays = [self._is_long_frame(number) for number in range(len(text.frames))]
         self._around = _around(text.frames, self._stays)
         self._end_of = _frames_by_end(text.frames)
@@ -172,20 +175,6 @@ class _Coarser:
         return found
 
 
-def _last_units(text: Segmentation) -> list[int]:
-    """The last unit inside each frame, its closing one where it has one."""
-    last = [frame.open if frame.close is None else frame.close for frame in text.frames]
-    for at, unit in enumerate(text.units):
-        if unit.frame is not None:
-            last[unit.frame] = max(last[unit.frame], at)
-    for number in reversed(range(len(last))):
-        # A frame comes after the one around it.
-        parent = text.frames[number].parent
-        if parent is not None:
-            last[parent] = max(last[parent], last[number])
-    return last
-
-
 def _frames_by_end(frames: Sequence[Frame]) -> dict[int, int]:
     ends = {frame.open: number for number, frame in enumerate(frames)}
     ends.update({frame.close: number for number, frame in enumerate(frames) if frame.close is not None})
@@ -216,7 +205,14 @@ def segment(source: str, settings: SegmentationSettings = _DEFAULT) -> Segmentat
     found = (
         segment_conversation(source, settings.most_units, segment_text) if settings.conversations else None
     )
-    return segment_plain(source, settings) if found is None else found
+    if found is not None:
+        return found
+    printed = printed_view(source)
+    if printed is None:
+        return segment_plain(source, settings)
+    view, origin = printed
+    text = segment_plain(view, settings)
+    return replace(text, origin=replace(text.origin, outer=origin) if text.origin else origin)
 
 
 def segment_plain(source: str, settings: SegmentationSettings = _DEFAULT) -> Segmentation:
@@ -253,7 +249,7 @@ def _add_lines(builder: Builder, settings: SegmentationSettings, start: int, end
             for line in lines
             if line.start < end and line.end > start
         ]
-    fences = fenced_lines(source, lines)
+    fences = with_code(source, lines, fenced_lines(source, lines))
     free = [True] * len(lines)
     for first, last in fences.items():
         free[first : last + 1] = [False] * (last + 1 - first)

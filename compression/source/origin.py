@@ -33,14 +33,14 @@ class Origin:
     """Maps slices of a view to slices of `raw`, the input. The view differs from it in two ways only.
 
     An escape is one character in the view and several in the input: it is never cut. White space between the marks of
-    JSON, and a page's markup, is in the input and not in the view: a slice of the view that runs over it is two of the
-    input.
+    JSON, a page's markup and a printed log's colours are in the input and not in the view: a slice of the view that
+    runs over them is two of the input.
 
     `escapes` are the places of decoded characters in the view, `escaped` how many characters more than the view the
     input has up to the end of each. `gaps` are places in the view before which the input has more, `skipped` how much
     up to and with each. `texts` are where each decoded text begins and ends in the view. All are in rising order.
-    `outer`: `raw` is a view itself, as a conversation's whose texts have markup. `is_markup`: what is left out is a
-    page's markup, and all of the view is text.
+    `outer`: `raw` is a view itself, as a conversation's whose texts have markup. `is_markup`: what is left out is
+    markup of a page or of a printed log, whose lines' times are escapes; all of the view is text.
     """
 
     raw: str

@@ -87,9 +87,8 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Units kept whenever one inside is: brackets of JSON, fences of code, a table's header, a turn's speaker,
-    of a `block` the head of a hunk, of a failed test or of a folder.
-
+    """Units kept whenever one inside is: brackets of JSON, fences of code, a table's header, a turn's speaker, of a
+    `block` the head of a hunk, of a failed test, of a folder or of a function.
     `open` and `close` are indices of units (kinds `bracket`, `fence`, `table_header`, `speaker`); they are never
     chosen for themselves. `parent` is the frame around this one. `also` are more such units, in source order and
     between the two: a message's JSON around and between its texts, a call's results. Of a `json` frame they
@@ -169,6 +168,19 @@ class Segmentation:
         if self.origin is None:
             return Slice(start, end)
         return Slice(self.origin.start(start), self.origin.end(end))
+
+
+def last_units(text: Segmentation) -> list[int]:
+    """The last unit inside each frame, its closing one where it has one."""
+    last = [frame.open if frame.close is None else frame.close for frame in text.frames]
+    for at, unit in enumerate(text.units):
+        if unit.frame is not None:
+            last[unit.frame] = max(last[unit.frame], at)
+    for number in range(len(last) - 1, -1, -1):
+        parent = text.frames[number].parent  # which comes before it
+        if parent is not None:
+            last[parent] = max(last[parent], last[number])
+    return last
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from benchmarks.evaluation import datasets
 from benchmarks.evaluation.case import Case
 from benchmarks.evaluation.datasets import Passage
 from benchmarks.evaluation.suites import dialogues, hops, made, pages, plain, records, third, traces
+from benchmarks.evaluation.suites.ci_logs import ci_cases
 from benchmarks.evaluation.suites.logs import log_cases
 
 LOGS = 64
@@ -28,6 +29,7 @@ def _logs() -> dict[str, Maker]:
     """Logs need no file, they are generated: in the formats to train on, and in the held-out ones."""
     return {
         "logs": lambda: log_cases("suite", LOGS, held_out=False),
+        "ci_logs": ci_cases,
         "logs_held_out": lambda: log_cases("suite", LOGS, held_out=True),
     }
 

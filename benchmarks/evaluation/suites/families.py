@@ -144,6 +144,7 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "code": Family("the function of a docstring, ten files", SHARES, LONG, needs, "all evidence"),
     "tracebacks": Family("the function that failed, ten files", SHARES, LONG, needs, "all evidence"),
+    "ci": Family("every cause of a failed build", SHARES, LONG, needs, "all evidence"),
     "webhooks": Family("a member of one of seven deliveries", SHARES, LONG, needs, "all evidence"),
     "tables": Family("a row of one table", SHARES, MANY, needs, "all evidence"),
     "filings": Family("a cell or a row, eight filings", SHARES, MANY, needs, "all evidence"),

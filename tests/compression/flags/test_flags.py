@@ -72,9 +72,9 @@ class Case:
 
 
 CODE = (
-    "See the committee budget.\n\n```python\n"
-    + "".join(f"def f{n}():\n    return {n}\n\n" for n in range(40))
-    + "```\n"
+    "See the committee budget.\n\n```python\ndef f(budget):\n"
+    + "".join(f"    budget.take({n})\n" for n in range(40))
+    + "\n\ndef g():\n    return 7\n```\n"
 )
 TABLE = "The committee budget:\n\n| item | cost |\n|---|---|\n| tea | 3 |\n| ink | 4 |\n"
 QUOTED = (
@@ -144,7 +144,10 @@ CASES: dict[str, tuple[Case, Case]] = {
         Case(_PAGE, [_SAID], query=SUMMARY, text=PAGE),
         Case(_PAGE, ["Start"], query=SUMMARY, text=PAGE),
     ),
-    "code_altered": (Case(CODE, ["def f7():\n    return 7\n\n"]), Case(CODE, [CODE[CODE.index("```") :]])),
+    "code_altered": (
+        Case(CODE, ["".join(f"    budget.take({n})\n" for n in range(20, 40))]),
+        Case(CODE, [CODE[CODE.index("```") :]]),
+    ),
     "json_invalid": (
         Case(json.dumps({"budget": 1, "committee": 2}), [', "committee": 2}']),
         Case(json.dumps({"budget": 1, "committee": 2}), [', "committee": 2']),
