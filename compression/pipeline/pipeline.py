@@ -29,7 +29,7 @@ from compression.pipeline.compression_model import (
 )
 from compression.pipeline.errors import NotCalibrated, ScoresMismatch
 from compression.pipeline.spec import CompressionSettings, ModelSpec
-from compression.salience import is_record, read_salience, worths
+from compression.salience import is_record, rank_history, read_salience, with_findings, with_replies, worths
 from compression.scorers.kinds import KINDS
 from compression.scorers.lexical import Scorer
 from compression.segmentation import segment
@@ -260,6 +260,9 @@ def _ranked(scores: Sequence[float], prepared: Prepared) -> list[float]:
         worth = worths(text, given, request.query, frozenset(request.known))
         # Odds add up as worths do.
         given = [each / (1.0 + each) for each in worth]
+    else:
+        given = rank_history(text, with_findings(text, given, request.query), request.query)
+        given = with_replies(text, given)
     return diversify(text, given, read_salience(text))
 
 

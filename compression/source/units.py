@@ -188,7 +188,8 @@ class Segmentation:
 
     Where there is an `origin`, the source is a view of the input, as of JSON whose texts are decoded: all offsets here
     are of the view, and what is counted and returned is the input's. `wanted` are units that are kept, whatever their
-    score, where there is room: what the user of a conversation said last.
+    score, where there is room: what the user of a conversation said last. `results` are half-open ranges of units, in
+    source order: the messages of a conversation that hold results of calls.
     """
 
     source: str
@@ -197,6 +198,7 @@ class Segmentation:
     frames: tuple[Frame, ...] = ()
     origin: Origin | None = None
     wanted: tuple[int, ...] = ()
+    results: tuple[tuple[int, int], ...] = ()
     # What was computed from it whatever the query, by name: the scorer and the choice of units share it.
     readings: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from benchmarks.evaluation import datasets
 from benchmarks.evaluation.case import Case
 from benchmarks.evaluation.datasets import Passage
-from benchmarks.evaluation.suites import dialogues, hops, made, plain, third, traces
+from benchmarks.evaluation.suites import coding, dialogues, findings, hops, made, plain, third, traces
 from benchmarks.evaluation.suites.logs import log_cases
 
 LOGS = 64
@@ -19,7 +19,14 @@ def makers(folder: Path) -> dict[str, Maker]:
     for path in sorted(folder.glob("*.jsonl.gz")):
         found |= _makers_of(path, path.name.removesuffix(".jsonl.gz"))
     found |= third.makers(folder)
-    return found | _logs() if found else found
+    if not found:
+        return found
+    return found | _logs() | _coding() | {"findings": lambda: findings.cases("findings")}
+
+
+def _coding() -> dict[str, Maker]:
+    """Histories made of installed packages' files; none where none of them is installed."""
+    return {"coding_json": lambda: coding.cases("coding_json")} if coding.is_there() else {}
 
 
 def _logs() -> dict[str, Maker]:
