@@ -19,9 +19,8 @@ from compression.source.units import Segmentation
 _NEWEST, _OLDER, _OLDEST = 0.1, 0.7, 0.2
 # The odds of a line of plain text in the newest result, by its letters: a file's view is needed line by line.
 _LINE, _LETTERS = 0.5, 40
-# Prose is read for what was asked: years and numbers in it are no identifiers, unless a result is but one sentence.
-_READ = frozenset({"json_member", "bracket", "sentence", "turn", "speaker"})
-_ALONE = 3  # units: the sentence and the JSON around it
+# Prose is read for what was asked, and years in it are no identifiers. What a program prints has short lines.
+_FEWEST_LINES, _LONGEST_LINE = 3, 120
 # Plain lines have no values by shape: what looks like a name in code, a path or a number of some digits.
 _NAME = re.compile(r"[\w./:#-]{4,}+")
 _TELLS = re.compile(r"[\d_/]")
@@ -57,10 +56,11 @@ def _worths(text: Segmentation, query: str) -> list[float]:
     letters = read_salience(text).letters
     share = 1.0
     for first, last in reversed(text.results):
+        is_printed = _is_printed(text, first, last)
         for unit in reversed(range(first, last)):
-            if text.units[unit].kind not in _READ:
+            if is_printed and text.units[unit].kind not in ("json_member", "bracket"):
                 found[unit] += _LINE * share * float(letters[unit]) / _LETTERS
-            for value, worth in _values(text, unit, is_alone=last - first <= _ALONE):
+            for value, worth in _values(text, unit, is_printed=is_printed):
                 known = KNOWN if is_known(value, query) else REPEATED if value in seen else 1.0
                 seen.add(value)
                 found[unit] += _NEWEST * max(share, _OLDEST) * known * worth
@@ -68,11 +68,18 @@ def _worths(text: Segmentation, query: str) -> list[float]:
     return found
 
 
-def _values(text: Segmentation, unit: int, *, is_alone: bool) -> Iterator[tuple[str, float]]:
+def _is_printed(text: Segmentation, first: int, last: int) -> bool:
+    """True for a result in lines, as of a file, a search or a test run, and not in sentences."""
+    start, end = text.units[first].start, text.units[last - 1].end
+    lines = text.source.count("\n", start, end)
+    return lines >= _FEWEST_LINES and end - start <= _LONGEST_LINE * lines
+
+
+def _values(text: Segmentation, unit: int, *, is_printed: bool) -> Iterator[tuple[str, float]]:
     kind = text.units[unit].kind
     if kind == "json_member":
         yield from ((value, WORTH[shape]) for value, shape in values(text.text(unit)))
-    elif kind not in _READ or is_alone:
+    elif is_printed and kind != "bracket":
         names = (found[0][:_LONGEST_NAME] for found in _NAME.finditer(text.text(unit)))
         yield from ((name, WORTH["identifier"]) for name in names if _TELLS.search(name))
 
