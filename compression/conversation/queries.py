@@ -1,7 +1,7 @@
 """Queries for the blocks of a conversation, and the values that it has said before each of them."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 # Only the two ends of a long text are used: a question comes before or after its material.
@@ -74,11 +74,18 @@ MOST_VALUES = 8192
 MOST_CHARS = 2**20
 
 
-class Said:
-    """Reads the texts that are sent whole, in the conversation's order."""
+def values_in(text: str) -> tuple[str, ...]:
+    """What looks like a value in a text, each once, in the order of the text."""
+    return tuple(dict.fromkeys(found[0] for found in _VALUE.finditer(text) if _TELLS.search(found[0])))
 
-    def __init__(self) -> None:
+
+class Said:
+    """Reads the texts that are sent whole, in the conversation's order. `values_of` finds the values of a text: one
+    that remembers texts spares each turn of a conversation the reading of the earlier ones."""
+
+    def __init__(self, values_of: Callable[[str], Sequence[str]] = values_in) -> None:
         self._values: set[str] = set()
+        self._values_of = values_of
         self._chars_left = MOST_CHARS
 
     def read(self, text: str) -> None:
@@ -91,7 +98,7 @@ class Said:
         """The values of `text` that were said before, in one order whatever the order in which they were said."""
         return tuple(sorted(self._values.intersection(self._values_in(text)))) if self._values else ()
 
-    def _values_in(self, text: str) -> Iterator[str]:
+    def _values_in(self, text: str) -> Sequence[str]:
         read = text[: self._chars_left]
         self._chars_left -= len(read)
-        return (found[0] for found in _VALUE.finditer(read) if _TELLS.search(found[0]))
+        return self._values_of(read) if read else ()

@@ -234,6 +234,8 @@ class _Writer:
         self._ends: dict[int, list[int]] = {}
         self._last_user = max(_by_role(conversation, frozenset({"user"})), default=-1)
         self._wanted: range = range(0)
+        self._answers = [bool(message.answers) for message in conversation.messages]
+        self._results: list[tuple[int, int]] = []
 
     def write(self, most: int) -> Segmentation:
         draft, layout = self._draft, self._layout
@@ -250,7 +252,10 @@ class _Writer:
             draft.frames[outer] = replace(draft.frames[outer], also=draft.frames[array].ends)
         self._fill_frames()
         wanted = [unit for unit in self._wanted if draft.units[unit].kind not in FRAMING]
-        return without(replace(draft.build(), origin=layout.origin, wanted=tuple(wanted)))
+        found = draft.build()
+        return without(
+            replace(found, origin=layout.origin, wanted=tuple(wanted), results=tuple(self._results))
+        )
 
     def _open(self, span: tuple[int, int], parent: int | None) -> int:
         unit = self._draft.put(*span, "bracket", parent, protected=True)
@@ -302,6 +307,8 @@ class _Writer:
         self._shells(found, frame).add(message, array, frame, is_protected=is_protected)
         if number == self._last_user:
             self._wanted = range(first, len(self._draft.units))
+        if self._answers[number]:
+            self._results.append((first, len(self._draft.units)))
 
     def _shells(self, found: Plan, frame: int) -> Shells:
         return Shells(self._draft, self._segment_text, found, self._ends[frame])

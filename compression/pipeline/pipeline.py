@@ -30,7 +30,16 @@ from compression.pipeline.compression_model import (
 )
 from compression.pipeline.errors import NotCalibrated, ScoresMismatch
 from compression.pipeline.spec import CompressionSettings, ModelSpec
-from compression.salience import is_record, read_salience, with_causes, with_named, worths
+from compression.salience import (
+    is_record,
+    rank_history,
+    read_salience,
+    with_causes,
+    with_findings,
+    with_named,
+    with_replies,
+    worths,
+)
 from compression.scorers.functions import with_functions
 from compression.scorers.kinds import KINDS
 from compression.scorers.lexical import Scorer
@@ -265,6 +274,9 @@ def _ranked(scores: Sequence[float], prepared: Prepared) -> list[float]:
         given = [each / (1.0 + each) for each in worth]
     elif text.main and asks_for_gist(request.query, text):
         given = by_place(text)
+    else:
+        given = rank_history(text, with_findings(text, given, request.query), request.query)
+        given = with_replies(text, given)
     return diversify(text, given, read_salience(text))
 
 

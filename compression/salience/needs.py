@@ -108,7 +108,12 @@ def worths(
     return found
 
 
+def is_known(value: str, query: str, known: Collection[str] = ()) -> bool:
+    """True for a value that the reader has anyway: the query has it, or it is among `known`."""
+    return len(value) >= _SHORTEST_KNOWN and (value in known or value in query)
+
+
 def _share(value: str, query: str, known: Collection[str], seen: Collection[str]) -> float:
-    if len(value) >= _SHORTEST_KNOWN and (value in known or value in query):
+    if is_known(value, query, known):
         return KNOWN
     return REPEATED if value in seen else 1.0

@@ -128,7 +128,8 @@ class Segmentation:
     Where there is an `origin`, the source is a view of the input, as of JSON whose texts are decoded: all offsets here
     are of the view, and what is counted and returned is the input's. `wanted` are units that are kept, whatever their
     score, where there is room: what the user of a conversation said last. `main` are stretches of the source that are
-    the text of a page, apart from what is around it; empty where the source has no page.
+    the text of a page, apart from what is around it; empty where the source has no page. `results` are half-open
+    ranges of units, in source order: the messages of a conversation that hold results of calls.
 
     `edits` are what a view of the source is to leave out or decode (`compression.source.edits`); none, once it is made.
     """
@@ -141,6 +142,7 @@ class Segmentation:
     wanted: tuple[int, ...] = ()
     main: tuple[Slice, ...] = ()
     edits: tuple[Edit, ...] = ()
+    results: tuple[tuple[int, int], ...] = ()
     # What was computed from it whatever the query, by name: the scorer and the choice of units share it.
     readings: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 

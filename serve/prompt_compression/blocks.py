@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from compression.choosing.assembly import MARK
-from compression.conversation.queries import QueryReader, Said, arguments_of
+from compression.conversation.queries import QueryReader, Said, arguments_of, values_in
 from compression.source.units import Slice
 from models.errors import InvalidField
 from serve.prompt_compression.options import WhatIsCompressed
@@ -64,8 +64,12 @@ class TextPart:
     mark: bool | None
 
 
-def find_blocks(messages: Sequence[Message], scope: WhatIsCompressed) -> list[Block]:
-    """In the order of the conversation. The messages have the contract's types.
+def find_blocks(
+    messages: Sequence[Message],
+    scope: WhatIsCompressed,
+    values_of: Callable[[str], Sequence[str]] = values_in,
+) -> list[Block]:
+    """In the order of the conversation. The messages have the contract's types; `values_of` is as in `Said`.
 
     Raises `InvalidField` for a mark that is not true or false.
     """
@@ -73,7 +77,7 @@ def find_blocks(messages: Sequence[Message], scope: WhatIsCompressed) -> list[Bl
         # Most conversations have none and need not be read.
         return []
     blocks: list[Block] = []
-    reader, said = QueryReader(), Said()
+    reader, said = QueryReader(), Said(values_of)
     scope_of = _scopes(messages, scope)
     for index, message in enumerate(messages):
         parts = list(_texts(message, index))

@@ -35,6 +35,7 @@ from serve.prompt_compression.options import (
     settings_of,
 )
 from serve.prompt_compression.outcome import BlockOutcome, CompressedPrompt
+from serve.prompt_compression.readings import Readings
 from serve.prompt_compression.worth import BlockTokens, Worth
 
 HASH_BYTES = 16
@@ -98,6 +99,7 @@ class PromptCompressor:
     _of_defaults: dict[PromptCompressionOptions, PromptCompressionSettings] = field(
         default_factory=dict, init=False
     )
+    _readings: Readings = field(default_factory=Readings, init=False)
 
     def prepare(self, caller: Caller, messages: Messages, asked: Asked) -> PreparedPrompt | None:
         """Find what to compress in these messages; None if compression is not asked for, or `asked` turns it off.
@@ -125,7 +127,8 @@ class PromptCompressor:
             return None
         if asked is not None:
             self.originals.retention.check(asked.retain_s)
-        blocks = find_blocks(messages, settings.scope)
+        values_of = partial(self._readings.values, caller.project_id)
+        blocks = find_blocks(messages, settings.scope, values_of)
         conversation = (
             conversation_of(messages, caller, self.blocks.key) if _is_drawn(settings, blocks) else ""
         )

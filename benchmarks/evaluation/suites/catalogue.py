@@ -6,7 +6,18 @@ from pathlib import Path
 from benchmarks.evaluation import datasets
 from benchmarks.evaluation.case import Case
 from benchmarks.evaluation.datasets import Passage
-from benchmarks.evaluation.suites import dialogues, hops, made, pages, plain, records, third, traces
+from benchmarks.evaluation.suites import (
+    coding,
+    dialogues,
+    findings,
+    hops,
+    made,
+    pages,
+    plain,
+    records,
+    third,
+    traces,
+)
 from benchmarks.evaluation.suites.ci_logs import ci_cases
 from benchmarks.evaluation.suites.logs import log_cases
 
@@ -20,9 +31,20 @@ def makers(folder: Path) -> dict[str, Maker]:
     for path in sorted(folder.glob("*.jsonl.gz")):
         found |= _makers_of(path, path.name.removesuffix(".jsonl.gz"))
     found |= third.makers(folder)
-    # Of documentation that the machine has.
-    own: dict[str, Maker] = {"pages": pages.page_cases, "page_facts": pages.fact_cases}
-    return found | _logs() | own | records.suites() if found else found
+    if not found:
+        return found
+    # Of documentation that the machine has, and made up.
+    own: dict[str, Maker] = {
+        "pages": pages.page_cases,
+        "page_facts": pages.fact_cases,
+        "findings": lambda: findings.cases("findings"),
+    }
+    return found | _logs() | _coding() | own | records.suites()
+
+
+def _coding() -> dict[str, Maker]:
+    """Histories made of installed packages' files; none where none of them is installed."""
+    return {"coding_json": lambda: coding.cases("coding_json")} if coding.is_there() else {}
 
 
 def _logs() -> dict[str, Maker]:

@@ -142,6 +142,11 @@ FAMILIES: Mapping[str, Family] = {
         "values of the next call, a shop's agent", ("values", "all values", "valid"), (0.5, 0.3, 0.15),
         trace, "all values",
     ),
+    "coding": Family(
+        "the function of the next edit and the failed test, coding agents", ("values", "all values", "valid"),
+        (0.5, 0.3, 0.15), trace, "all values",
+    ),
+    "findings": Family("the result asked for, papers of trials", SHARES, LONG, needs, "all evidence"),
     "code": Family("the function of a docstring, ten files", SHARES, LONG, needs, "all evidence"),
     "tracebacks": Family("the function that failed, ten files", SHARES, LONG, needs, "all evidence"),
     "ci": Family("every cause of a failed build", SHARES, LONG, needs, "all evidence"),
