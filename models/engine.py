@@ -69,6 +69,8 @@ class EngineRequest:
     background: bool = False
     # The last chunk has so many token ids of the reply, for `ReplicaEngine.score`; of one choice alone.
     keep_reply: int = 0
+    # On its way to a replica: nothing is generated, but these token ids of a reply are scored.
+    score: tuple[int, ...] = ()
     # In which form the engine answers. `prompts` are a completion's, which has no messages; `form_options` is what only
     # this form knows, under its own names and checked as `options` are.
     form: ReplyFormName = "chat"
@@ -314,7 +316,7 @@ class Engine(Protocol):
     async def score(self, request: EngineRequest, reply: Sequence[int]) -> ScoredReply:
         """The reply's tokens after the request's prompt, in the time that nobody else wants; the caller bounds it.
 
-        Raises what `generate` raises. A replica is started for it where none runs.
+        Raises what `generate` raises; `EngineUnavailable` where no replica runs: none is started for it.
         """
 
     async def ready(self) -> bool:

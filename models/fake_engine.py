@@ -14,7 +14,7 @@ from itertools import chain, cycle, islice
 
 from models.engine import EngineChunk, EngineFault, EngineRequest, PromptBound, ScoredReply, TokenUsage, Turn
 from models.engine_kinds import EngineSpec
-from models.errors import EngineError, EngineRejected
+from models.errors import EngineError, EngineRejected, EngineUnavailable
 from models.fake_forms import FAKE_FORMS, FakeForm
 
 TEXT = "The quick brown fox jumps over the lazy dog while seven tired owls look on from their old tree."
@@ -109,6 +109,8 @@ class FakeEngine:
         if not self.answers:
             await asyncio.Event().wait()
         self._fail_at(0)
+        if not self.is_ready:
+            raise EngineUnavailable("no replica runs", retry_after_s=1)
         counted = len(_prompt(request, self.tokens_of))
         likeliest = tuple(token if place % 2 else token + counted for place, token in enumerate(reply))
         return ScoredReply(counted, (-10.0 / counted,) * len(reply), likeliest, self.score_s)

@@ -22,6 +22,7 @@ INSIDES = {
     # Only loads them, so that a process forked from it has them.
     "models/vllm/core_imports.py": "vLLM and torch",
     "models/vllm/lending.py": "vLLM's scheduler, in its cores",
+    "models/vllm/scored_rows.py": "vLLM's scheduler, in its cores",
     "models/vllm/plugin.py": "vLLM, in its cores and workers",
     "models/vllm/reply_reading.py": "vLLM's parsers",
 }

@@ -181,7 +181,7 @@ class VLLMEngine:
                 return located(fault_of(prompt), request)
             if prompt is None:
                 return EngineFault("rejected", "its prompt is more than tokens")
-            room = insides.context_tokens(client) - len(prompt) - 1
+            room = int(client.model_config.max_model_len) - len(prompt) - 1
             if room < 1:
                 return EngineFault("rejected", "the prompt leaves no room for a reply", is_too_long=True)
             adapter = insides.adapter_of(self._serving, asked)

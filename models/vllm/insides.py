@@ -280,11 +280,6 @@ def block_tokens(engine_client: Any) -> int:
     return int(engine_client.vllm_config.cache_config.block_size)
 
 
-def context_tokens(engine_client: Any) -> int:
-    """The most that prompt and reply may have together."""
-    return int(engine_client.model_config.max_model_len)
-
-
 def scores_are_log_probs(engine_client: Any) -> bool:
     """False where the engine was told to give logits in their place (`logprobs_mode`)."""
     return str(engine_client.model_config.logprobs_mode).endswith("_logprobs")

@@ -85,11 +85,11 @@ class ReplyScorer:
             extra_args={SCORED: wanted},
         )
         output = await self._piece(tokens, params)
-        rows = output.prompt_logprobs or ()
-        # The first token of a prompt has no row.
-        if len(rows) <= wanted and None in rows[-wanted:]:
+        rows: Sequence[Any] = (output.prompt_logprobs or ())[-wanted:]
+        # The first token of a prompt has no row, and stands alone where nothing was computed.
+        if len(rows) < wanted or None in rows:
             raise NotScored("its prompt was dropped from the prefix cache")
-        return rows[-wanted:]
+        return rows
 
     async def _piece(self, tokens: Sequence[int], params: SamplingParams) -> Any:
         async with self._turn():

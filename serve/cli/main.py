@@ -99,7 +99,7 @@ GROUPS = {
         Verb("audit", "serve.cli.ledger.books:audit", "Who changed which account or collection, and when."),
     ),
     "Money": (
-        Verb("usage", "serve.cli.ledger.books:usage", "Add up what was used and what it cost."),
+        Verb("usage", "serve.cli.ledger.usage:usage", "Add up what was used and what it cost."),
         Verb("statement", "serve.cli.ledger.books:statement", "Print what a workspace owed, used and paid in a month."),
         Verb("collections", "serve.cli.ledger.payments:collection_commands", "What workspaces are asked to pay."),
         Verb("adjustment", "serve.cli.ledger.payments:adjustment_commands", "Credits, adjustments and refunds."),

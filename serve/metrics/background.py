@@ -66,6 +66,7 @@ NotScored = Literal[
     "refused",
     "unavailable",
     "not_recorded",
+    "stopped",
     "failed",
 ]
 

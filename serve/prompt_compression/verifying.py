@@ -224,12 +224,15 @@ class Verifier:
         return "queue_full" if is_full or self._is_closed else None
 
     async def close(self) -> None:
-        """Drop what waits."""
+        """Drop what waits, and what is being scored."""
         self._is_closed = True
         workers = [*self._workers.values()]
         for worker in workers:
             worker.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
+        for model_id, line in self._lines.items():
+            while line.next() is not None:
+                self.metrics.drop(model_id, "stopped")
 
     async def _work(self, model_id: str) -> None:
         """Until none of the model's wait. One at a time: its engine has no more time for more."""
@@ -248,6 +251,9 @@ class Verifier:
             async with asyncio.timeout_at(job.until):
                 check, engine_s = await self._scored(job)
                 await self.store.record(check, job.sized, self.clock())
+        except asyncio.CancelledError:
+            self._drop(job.check.model_id, "stopped")
+            raise
         except TimeoutError:
             self._drop(job.check.model_id, "late")
         except NotComparable as error:
@@ -277,9 +283,6 @@ class Verifier:
 
     async def _scored(self, job: Job) -> tuple[PreservationCheck, float]:
         engine = self.engines[job.check.model_id]
-        if not await engine.ready():
-            # None is started for it.
-            raise NotComparable("unavailable")
         whole = await engine.score(job.whole, job.reply)
         sent = await engine.score(job.sent, job.reply)
         return compared(job.check, whole, sent), whole.engine_s + sent.engine_s

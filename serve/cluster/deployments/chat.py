@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import ray
 
-from models.engine import EngineFault, EngineRequest, ReplicaEngine, ScoredReply
+from models.engine import EngineFault, EngineRequest, ReplicaEngine
 from models.engine_kinds import EngineSpec, start_engine
 from serve.cluster.ray_insides.ray_serve import PortCheck
 from serve.cluster.replicas.port import Ports, Replica
@@ -93,9 +93,6 @@ class ChatReplica:
         self, request: EngineRequest, *, beyond_context: bool = False
     ) -> int | EngineFault:
         return await self._replica.count_tokens(request, beyond_context=beyond_context)
-
-    async def score(self, request: EngineRequest, reply: Sequence[int]) -> ScoredReply | EngineFault:
-        return await self._replica.score(request, reply)
 
     async def check_health(self) -> None:
         self._ports.pass_once()

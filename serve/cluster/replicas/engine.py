@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,8 @@ from models.engine import EngineChunk, EngineFault, EngineRequest, PromptBound, 
 from models.errors import EngineFailed, EngineTimedOut, EngineUnavailable
 from serve.cluster.replicas.applications import BOUND_KEY
 from serve.cluster.replicas.pool import ReplicaClient, ReplicaGone, Replicas, ReplyBroken
+from serve.cluster.replicas.port import ADDRESS_KEY, Address, is_last
+from serve.cluster.replicas.spare_scores import scored_reply
 from serve.config.chat_models import ReplicaSettings
 from serve.config.server_settings import ServerSettings
 from serve.fairness.places import QueueFull
@@ -172,7 +175,6 @@ class RayEngine:
         self._replicas = Replicas(handle, client, max_queued=replicas.max_queued_requests, waits=waits)
         self._client = client
         self._counting = handle.options(method_name="count_tokens")
-        self._scoring = handle.options(method_name="score")
         self._server = server
         self.ready = ReplicaStatus(app).is_running
         self._bound: PromptBound | None = None
@@ -247,17 +249,24 @@ class RayEngine:
         return int(await answer_of(response, request.model_id, self._server.start_wait_s, failures))
 
     async def score(self, request: EngineRequest, reply: Sequence[int]) -> ScoredReply:
-        """By any replica of the model, which ends it when the caller gives up."""
-        failures = Failures(
-            late=lambda _: self._timeout_error(request, taken=True),
-            full=lambda _: self._no_replica(request),
-            died=lambda _: EngineFailed(f"{request.model_id}: the engine died while it scored a reply"),
-        )
-        response = self._scoring.remote(request, reply)
-        longest_s = self._server.longest_request_s
-        scored = await answer_of(response, request.model_id, longest_s, failures)
-        assert isinstance(scored, ScoredReply)
-        return scored
+        """By any replica of the model. It takes no place, and Ray knows nothing of it: no replica is started for it,
+        and none is kept."""
+        running = self._replicas.said(ADDRESS_KEY)
+        if not running:
+            raise self._no_replica(request)
+        address, item = Address(**random.choice(running)), None
+        items = self._client.generate(address, replace(request, score=tuple(reply)))
+        try:
+            while item is None or not is_last(item):
+                async with asyncio.timeout(self._server.stall_s):
+                    item = await anext(items)
+        except (TimeoutError, ReplicaGone, ReplyBroken) as error:
+            raise EngineFailed(f"{request.model_id}: the replica that scored a reply is gone") from error
+        finally:
+            await items.aclose()
+        if isinstance(item, EngineFault):
+            raise item.error()
+        return scored_reply(item.data)
 
     def _no_replica(self, request: EngineRequest) -> EngineUnavailable:
         return EngineUnavailable(

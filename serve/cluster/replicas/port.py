@@ -19,11 +19,12 @@ from typing import Any, Protocol, TypeGuard
 
 from pydantic_core import from_json, to_json
 
-from models.engine import EngineChunk, EngineFault, EngineRequest, ReplicaEngine, ScoredReply, TokenUsage
+from models.engine import EngineChunk, EngineFault, EngineRequest, ReplicaEngine, TokenUsage
 from models.engine_kinds import RestartingEngine
 from models.errors import EngineFailed
 from serve.cluster.replicas.applications import BOUND_KEY
 from serve.cluster.replicas.cached_beginnings import CacheContents, TooSlow, beginnings
+from serve.cluster.replicas.spare_scores import SpareScores
 from serve.fairness.replica_turns import FairGeneration
 from serve.fairness.spare_time import SpareTime
 from serve.metrics.counts import ReplicaMetrics
@@ -93,7 +94,8 @@ def read_request(raw: bytes) -> EngineRequest:
     """Raises `ValueError`, `TypeError` or `KeyError` if `raw` is no request."""
     fields = from_json(raw)
     prompts = tuple(tuple(one) if isinstance(one, list) else one for one in fields["prompts"])
-    return EngineRequest(**{**fields, "messages": tuple(fields["messages"]), "prompts": prompts})
+    messages, score = tuple(fields["messages"]), tuple(fields["score"])
+    return EngineRequest(**{**fields, "messages": messages, "prompts": prompts, "score": score})
 
 
 def is_last(item: EngineChunk | EngineFault) -> bool:
@@ -129,8 +131,9 @@ async def read_frame(source: Source) -> EngineChunk | EngineFault:
 
 
 def prompt_is_read(item: EngineChunk | EngineFault, request: EngineRequest) -> TypeGuard[EngineChunk]:
-    """True from the first token on. Of several sequences the end tells how much all of them found."""
-    if isinstance(item, EngineFault):
+    """True from the first token on. Of several sequences the end tells how much all of them found. A score's prompt is
+    found by no request."""
+    if isinstance(item, EngineFault) or request.score:
         return False
     return item.finished or (request.sequences == 1 and item.usage.completion_tokens > 0)
 
@@ -353,11 +356,14 @@ class Replica:
         self._bound = bound_of(engine)
         self._contents, self._metrics = CacheContents(engine.cache_tokens), metrics
         self._engine = RestartingEngine(engine, start_again, give_up=give_up, restarted=self._restarted)
-        fair = FairGeneration(
+        self._fair = FairGeneration(
             self._engine.generate, places=engine.places, pause=self._engine.pause, observer=metrics
         )
-        self._port = ReplicaPort(fair.generate, self._contents)
-        self._spare = SpareTime(fair.quiet_s, share=spare_share)
+        self._scores = SpareScores(self._engine.score, SpareTime(self._fair.quiet_s, share=spare_share))
+        self._port = ReplicaPort(self._generate, self._contents)
+
+    def _generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk | EngineFault, None]:
+        return self._scores.generate(request) if request.score else self._fair.generate(request)
 
     def _restarted(self) -> None:
         self._contents.clear()
@@ -378,10 +384,6 @@ class Replica:
     ) -> int | EngineFault:
         return await self._engine.count_tokens(request, beyond_context=beyond_context)
 
-    async def score(self, request: EngineRequest, reply: Sequence[int]) -> ScoredReply | EngineFault:
-        """In the time that nobody else wants, within its share: the caller gives up when it has waited long enough."""
-        return await self._engine.score(request, reply, self._spare.turn)
-
     def check(self) -> None:
         """Raises `EngineFailed` where the engine is dead. One that is being restarted is not reported."""
         if self._engine.dead:
@@ -389,6 +391,7 @@ class Replica:
 
     async def close(self) -> None:
         """Take no more requests, and return when the running ones have ended and the engine is stopped."""
+        self._scores.close()
         await self._port.close()
         self._supervising.cancel()
         await self._engine.stop()

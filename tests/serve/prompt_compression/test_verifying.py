@@ -116,9 +116,7 @@ async def test_a_share_of_the_compressed_chats_keeps_its_reply() -> None:
         kept = [found.verifier.kept_of(compressed(0.01)) for _ in range(3)]
         assert kept == [MOST_REPLY, 0, 0]
         # Nothing is drawn for those that cannot be samples.
-        assert [found.verifier.kept_of(one) for one in (None, compressed(0.0), compressed(blocks=0))] == [
-            0
-        ] * 3
+        assert [found.verifier.kept_of(one) for one in (compressed(0.0), compressed(blocks=0))] == [0] * 2
     async with room(is_on=False) as off:
         assert off.verifier.kept_of(compressed()) == 0
 
@@ -189,6 +187,15 @@ async def test_what_cannot_be_read_reaches_nobody(caplog: pytest.LogCaptureFixtu
         assert found.metrics.dropped == {"failed": 1, "no_reply": 1}
     found.verifier.take(settled())
     assert found.metrics.dropped["queue_full"] == 1
+
+
+async def test_what_waits_when_its_process_ends_is_counted() -> None:
+    async with room() as found:
+        found.engines["m"].answers = False
+        for number in range(3):
+            found.verifier.take(settled(number))
+        await eventually(lambda: found.engines["m"].scored)
+    assert found.metrics.dropped == {"stopped": 3}
 
 
 def check() -> PreservationCheck:
