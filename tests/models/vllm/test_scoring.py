@@ -77,7 +77,8 @@ async def test_a_reply_after_its_own_prompt_is_as_likely_as_when_it_was_generate
     assert found.log_probs == pytest.approx(told, abs=1e-3)
     assert found.likeliest == last.reply
     assert found.prompt_tokens == last.usage.prompt_tokens
-    assert turns.taken > 1 + len(text) // 4000 and found.engine_s > 0
+    # A long prompt is read in pieces, and so is a long reply.
+    assert turns.taken >= (4 if text == LONG else 1) and found.engine_s > 0
 
 
 async def test_a_streamed_reply_has_the_same_tokens(engine: VLLMEngine) -> None:
