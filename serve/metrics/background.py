@@ -28,6 +28,7 @@ TASKS = (
     "months",
     "key_uses",
     "preservation",
+    "whole_chats",
 )
 DELETED = ("expired", "unfinished", "revoked")
 
