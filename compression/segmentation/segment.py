@@ -130,11 +130,15 @@ class _Coarser:
         if at in self._fixed or at - 1 in self._fixed:
             return False
         before, here = self._places[at - 1], self._places[at]
+        if here.document != before.document:
+            return False
+        if here.document != before.document:
+            # Of a frame with several documents in it, too.
+            return False
         if here.whole is not None and here.whole == before.whole:
             return True
         end = self._text.units[at if here.whole is None else self._last[here.whole]].end
-        is_beside = here.frame == before.frame and here.document == before.document
-        return is_beside and end - self._text.units[first].start <= self._width
+        return here.frame == before.frame and end - self._text.units[first].start <= self._width
 
     def _units(self, runs: Sequence[tuple[int, int]], numbers: Sequence[int]) -> Iterator[Unit]:
         units = self._text.units

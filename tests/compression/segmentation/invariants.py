@@ -16,8 +16,8 @@ def check(text: Segmentation, is_said: Callable[[str], bool] = str.isalnum) -> N
         gaps.append(text.source[at : unit.start])
         at = unit.end
     gaps.append(text.source[at:])
-    # Nothing but rules, JSON's commas and colons, and escapes lies between units: no word is lost to a separator.
-    assert not any(is_said(letter) for gap in gaps for letter in re.sub(r"\\[nrt]", "", gap))
+    # Nothing but rules, commas and colons of JSON, escapes and a page's marks lies between units: no word is lost.
+    assert not any(is_said(letter) for gap in gaps for letter in re.sub(r"\\[nrt]|</?\w+>", "", gap))
     assert [unit for document in text.documents for unit in range(*document.units)] == list(
         range(len(text.units))
     )

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from compression.pipeline.compression_model import CompressionResult
@@ -193,6 +193,7 @@ On Mon, 3 May 2024, Ann wrote:|> On Mon, 3 May 2024, Bo wrote:|From: a@b.example
 
 
 @given(LINES, st.sampled_from([5, 40, 32_768]))
+@example('assistant:\n{"a": 1}\nuser: hi\n\nDocument [1](Title: x)\nuser: hi\nassistant:\ntool: {', 5)
 @settings(max_examples=150)
 def test_any_lines_are_cut_into_units_in_order(source: str, most_units: int) -> None:
     text = segment(source, SegmentationSettings(most_units=most_units))

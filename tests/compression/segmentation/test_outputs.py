@@ -252,4 +252,4 @@ def test_whatever_is_cut_off_the_output_is_slices_within_the_target(
     if source.strip():
         result = lexical.compress(CompressionRequest("Which test failed, and where?", source, ratio))
         assert "".join(source[piece.start : piece.end] for piece in result.kept) == result.output
-        assert result.receipt.output_tokens <= ratio * result.receipt.original_tokens
+        assert result.receipt.output_tokens <= ratio * result.receipt.original_tokens + 1e-9
