@@ -13,8 +13,8 @@ from time import monotonic
 # A client that goes on by itself asks again sooner.
 QUIET_S = 0.5
 LOOK_EVERY_S = 0.05
-# What may be saved up of the share while nothing is to be done.
-MOST_SAVED_S = 5.0
+# What may be saved up of the share while nothing is to be done: in a burst of scores the share is passed by that.
+MOST_SAVED_S = 1.0
 
 
 class SpareTime:
