@@ -80,7 +80,7 @@ class Service:
         spool = Spool(settings.billing.spool_path)
         ledger = open_ledger(settings, database, spool)
         tracing = Tracing(settings.tracing, TraceMetrics(Counts()))
-        self._api, _ = build_service(
+        self._api, *_ = build_service(
             settings,
             engines={model.id: FakeEngine() for model in settings.models},
             database=database,

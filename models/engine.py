@@ -7,7 +7,8 @@ is bound from its bytes alone, for models of which that is proven.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -66,6 +67,8 @@ class EngineRequest:
     project_weight: int = 1
     # Nobody waits for it: it lets all others go first.
     background: bool = False
+    # The last chunk has so many token ids of the reply, for `ReplicaEngine.score`; of one choice alone.
+    keep_reply: int = 0
     # In which form the engine answers. `prompts` are a completion's, which has no messages; `form_options` is what only
     # this form knows, under its own names and checked as `options` are.
     form: ReplyFormName = "chat"
@@ -169,12 +172,24 @@ class EngineChunk:
     else the reply's JSON object in the last chunk; it is empty when a chunk only reports progress. A stream of
     responses or messages has its closing events, which tell its usage, in its last chunk: the service completes them.
     `usage` is the total so far, never less than in the chunk before. The first one comes when the engine is given the
-    prompt, and has its tokens: from then on work is done for it.
+    prompt, and has its tokens: from then on work is done for it. `reply`: token ids, where the request keeps them.
     """
 
     data: bytes
     usage: TokenUsage
     finished: bool
+    reply: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredReply:
+    """A reply's tokens after a prompt of `prompt_tokens`: the log probability of each, and the likeliest token in its
+    place. `engine_s` is what the engine took, waiting beside other requests included."""
+
+    prompt_tokens: int
+    log_probs: tuple[float, ...]
+    likeliest: tuple[int, ...]
+    engine_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +224,10 @@ class EngineFault:
             )
             return cls(kind, str(error), retry_after_s=error.retry_after_s)
         return cls("failed", str(error))
+
+
+# Entered for each piece of work that nobody waits for: it begins when nobody else wants the engine.
+Turn = Callable[[], AbstractAsyncContextManager[None]]
 
 
 class ReplicaEngine(Protocol):
@@ -248,6 +267,15 @@ class ReplicaEngine(Protocol):
         A prompt that leaves no room for its reply is refused, but not where `beyond_context` asks how long it is.
         """
 
+    async def score(
+        self, request: EngineRequest, reply: Sequence[int], turn: Turn
+    ) -> ScoredReply | EngineFault:
+        """The tokens of a reply, one by one, as if they had been generated after the request's prompt.
+
+        The work is done in pieces of a few dozen milliseconds, each in a `turn`, and takes no more memory than a step
+        does anyway.
+        """
+
     async def stop(self) -> None:
         """End what it runs, also where it is dead already."""
 
@@ -281,6 +309,12 @@ class Engine(Protocol):
 
         Raises what `generate` raises, for a prompt that is too long as well; with `beyond_context` that one is counted
         too.
+        """
+
+    async def score(self, request: EngineRequest, reply: Sequence[int]) -> ScoredReply:
+        """The reply's tokens after the request's prompt, in the time that nobody else wants; the caller bounds it.
+
+        Raises what `generate` raises. A replica is started for it where none runs.
         """
 
     async def ready(self) -> bool:

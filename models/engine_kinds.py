@@ -7,13 +7,21 @@ import asyncio
 import importlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, cast
 
 from models.adapters import AdapterSource
-from models.engine import MAX_STOP_STRINGS, EngineChunk, EngineFault, EngineRequest, ReplicaEngine
+from models.engine import (
+    MAX_STOP_STRINGS,
+    EngineChunk,
+    EngineFault,
+    EngineRequest,
+    ReplicaEngine,
+    ScoredReply,
+    Turn,
+)
 
 # Of a replica's environment: what an engine would refuse, if it were not told that requests are checked before.
 ENGINE_LIMITS: Mapping[str, str] = {"VLLM_MAX_STOP_STRINGS": str(MAX_STOP_STRINGS)}
@@ -107,6 +115,11 @@ class RestartingEngine:
         self, request: EngineRequest, *, beyond_context: bool = False
     ) -> int | EngineFault:
         return await (await self._living()).count_tokens(request, beyond_context=beyond_context)
+
+    async def score(
+        self, request: EngineRequest, reply: Sequence[int], turn: Turn
+    ) -> ScoredReply | EngineFault:
+        return await (await self._living()).score(request, reply, turn)
 
     def pause(self, request: EngineRequest, paused: bool) -> None:
         self._engine.pause(request, paused)

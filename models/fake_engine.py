@@ -12,7 +12,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, cycle, islice
 
-from models.engine import EngineChunk, EngineFault, EngineRequest, PromptBound, TokenUsage
+from models.engine import EngineChunk, EngineFault, EngineRequest, PromptBound, ScoredReply, TokenUsage, Turn
 from models.engine_kinds import EngineSpec
 from models.errors import EngineError, EngineRejected
 from models.fake_forms import FAKE_FORMS, FakeForm
@@ -87,6 +87,8 @@ class FakeEngine:
     requests: list[EngineRequest] = field(default_factory=list)
     aborted: list[Aborted] = field(default_factory=list)
     counted: list[EngineRequest] = field(default_factory=list)
+    scored: list[tuple[EngineRequest, tuple[int, ...]]] = field(default_factory=list)
+    score_s: float = 0.25
 
     async def count_tokens(self, request: EngineRequest, *, beyond_context: bool = False) -> int:
         self.counted.append(request)
@@ -100,6 +102,16 @@ class FakeEngine:
 
     def prompt_bound(self) -> PromptBound | None:
         return self.bound
+
+    async def score(self, request: EngineRequest, reply: Sequence[int]) -> ScoredReply:
+        """Each token is likely by how much of the prompt's words there are, and the likeliest in every other place."""
+        self.scored.append((request, tuple(reply)))
+        if not self.answers:
+            await asyncio.Event().wait()
+        self._fail_at(0)
+        counted = len(_prompt(request, self.tokens_of))
+        likeliest = tuple(token if place % 2 else token + counted for place, token in enumerate(reply))
+        return ScoredReply(counted, (-10.0 / counted,) * len(reply), likeliest, self.score_s)
 
     async def ready(self) -> bool:
         return self.is_ready
@@ -140,10 +152,12 @@ class FakeEngine:
             yield EngineChunk(self._data(data), usage, finished=False)
         self._fail_at(len(pieces))
         usage = TokenUsage(counted, len(pieces) * choices, cached)
+        # Of a word, its length.
+        reply = tuple(map(len, pieces[: request.keep_reply])) if request.sequences == 1 else ()
         if request.stream and (data := form.end(request, pieces, finish_reason)):
             yield EngineChunk(self._data(data), usage, finished=False)
         data = form.last(request, pieces, finish_reason)
-        yield EngineChunk(self._data(data), usage, finished=True)
+        yield EngineChunk(self._data(data), usage, finished=True, reply=reply)
 
     def _within_the_context(self, request: EngineRequest, counted: int) -> EngineRequest:
         """The request with as many tokens as are left for it. Raises `EngineRejected`."""
@@ -218,6 +232,15 @@ class FakeReplicaEngine:
     ) -> int | EngineFault:
         try:
             return await self.engine.count_tokens(request, beyond_context=beyond_context)
+        except EngineError as error:
+            return EngineFault.of(error)
+
+    async def score(
+        self, request: EngineRequest, reply: Sequence[int], turn: Turn
+    ) -> ScoredReply | EngineFault:
+        try:
+            async with turn():
+                return await self.engine.score(request, reply)
         except EngineError as error:
             return EngineFault.of(error)
 

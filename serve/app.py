@@ -14,6 +14,7 @@ from billing.ledger.ledger import Ledger
 from billing.ledger.recording import WrittenOff, log_written_off
 from billing.ledger.spool import Spool
 from billing.originals.original_store import OriginalStore
+from billing.preservation.checks import PreservationStore
 from billing.rate_limits.rate_limits import RateLimits
 from billing.store.database import Database
 from billing.usage import now
@@ -52,6 +53,7 @@ from serve.processes.run_folder import COUNTERS_SOCKET
 from serve.prompt_compression.compressing import BlockCompressor
 from serve.prompt_compression.outcome import ResultCache
 from serve.prompt_compression.service import PromptCompressor
+from serve.prompt_compression.verifying import Verifier
 from serve.retrieval.service import RetrievalService, retrieval_service
 from serve.tracing.request_record import NO_TRACER, Tracer, Tracing
 
@@ -79,6 +81,7 @@ def work_of(
     admissions: Admissions,
     metrics: ServiceMetrics,
     originals: Originals,
+    database: Database,
     engines: Mapping[str, Engine],
     compressors: Mapping[str, RunningModel],
     retrievers: Mapping[str, RetrievalModel],
@@ -102,6 +105,13 @@ def work_of(
         admissions=admissions,
         metrics=metrics.chat,
         compressor=compressor,
+        verifier=Verifier(
+            engines=engines,
+            store=PreservationStore(database),
+            metrics=metrics.preservation,
+            is_on=asked.verify_engine_share > 0,
+            clock=admissions.clock,
+        ),
     )
     compress = _compress_routes(settings, compressor, admissions) if served else None
     return Work(compress, chat, retrieval_service(settings, retrievers, admissions, metrics.retrieval))
@@ -142,6 +152,7 @@ class Service:
     task: asyncio.Task[None]
     background: Background
     batches: BatchRoom
+    verifier: Verifier
     ledger: Ledger
     spool: Spool
     database: Database
@@ -171,6 +182,7 @@ class Service:
         # The requests that are left end first: their holds are renewed until then.
         await asyncio.gather(self.task, return_exceptions=True)
         await self.background.stop()
+        await self.verifier.close()
         await self.limiter.close()
         await self.ledger.close()
         await self.spool.close()
@@ -204,7 +216,7 @@ def start_service(
     ledger = open_ledger(settings, database, spool, lease=lease, written_off=upkeep.write_off)
     limiter, refusals = open_limiter(settings, run_folder and run_folder / COUNTERS_SOCKET), Refusals()
     accounts = _accounts(settings, database)
-    api, batches = build_service(
+    api, batches, verifier = build_service(
         settings,
         accounts=accounts,
         engines=engines,
@@ -227,7 +239,7 @@ def start_service(
     times = lease or LeaseTimes()
     background = begin_upkeep(settings, database, ledger, times, upkeep, rounds, tracing.tracer)
     closing: list[Callable[[], Awaitable[None]]] = [webhooks.close, tracing.close]
-    return Service(http, task, background, batches, ledger, spool, database, limiter, closing)
+    return Service(http, task, background, batches, verifier, ledger, spool, database, limiter, closing)
 
 
 def open_ledger(
@@ -273,16 +285,25 @@ def build_service(
     lease: LeaseTimes | None = None,
     refusals: Refusals | None = None,
     tracer: Tracer = NO_TRACER,
-) -> tuple[Any, BatchRoom]:
-    """The ASGI application, and batches with their work in the background, from settings, engines, compression models
-    and a ledger. Without compression models there are no compression routes. `counts`: those of this process."""
+) -> tuple[Any, BatchRoom, Verifier]:
+    """The ASGI application, batches with their work in the background, and checks of compressed chats with theirs, from
+    settings, engines, compression models and a ledger. Without compression models there are no compression routes.
+    `counts`: those of this process."""
     catalog = catalog_of(settings)
     metrics = _metrics(settings, counts or Counts())
     limiter = limiter or open_limiter(settings)
     admissions = _admissions(settings, catalog, ledger, limiter, refusals)
     originals = open_originals(settings, database, metrics.originals)
     work = work_of(
-        settings, catalog, admissions, metrics, originals, engines, compressors or {}, retrievers or {}
+        settings,
+        catalog,
+        admissions,
+        metrics,
+        originals,
+        database,
+        engines,
+        compressors or {},
+        retrievers or {},
     )
     accounts = accounts or _accounts(settings, database)
     endpoints, lease_s = work.endpoints(catalog), (lease or LeaseTimes()).batch_s
@@ -311,7 +332,7 @@ def build_service(
         cors_origins=settings.server.cors_origins,
         watch=Watch.of(settings.logs, settings.tracing, tracer),
     )
-    return create_api(services), batches
+    return create_api(services), batches, work.chat.verifier
 
 
 def _admissions(

@@ -11,6 +11,7 @@ from billing.collections.collector import Collector
 from billing.errors import BillingError
 from billing.ledger.ledger import Ledger
 from billing.originals.original_store import Count, OriginalStore
+from billing.preservation.checks import PreservationStore
 from billing.rollups.partitions import make_months
 from billing.store.database import Database
 
@@ -148,6 +149,8 @@ def _now() -> float:
 LEASES_EVERY_S = 1.0
 # They are made months ahead.
 MONTHS_EVERY_S = 3600.0
+# Checks are kept for more than a year.
+CHECKS_EVERY_S = 3600.0
 
 
 def replay_round(ledger: Ledger, *, every_s: float) -> Round:
@@ -163,6 +166,13 @@ def lease_round(ledger: Ledger, *, every_s: float = LEASES_EVERY_S) -> Round:
 def originals_round(store: OriginalStore, *, every_s: float, count: Count) -> Round:
     """Deletes retained originals that have expired, and those of revoked projects."""
     return Round("originals", lambda: store.delete_expired(count), every_s)
+
+
+def preservation_round(
+    store: PreservationStore, *, clock: Callable[[], datetime], every_s: float = CHECKS_EVERY_S
+) -> Round:
+    """Deletes checks of compressed chats that are old."""
+    return Round("preservation", lambda: store.delete_old(clock()), every_s)
 
 
 def months_round(database: Database, *, every_s: float = MONTHS_EVERY_S) -> Round:

@@ -11,6 +11,10 @@ DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
 COMPARED_BY: tuple[Dimension, ...] = ("workspace", "project", "model")
 # The lines of a statement.
 LINES: tuple[Dimension, ...] = ("project", "model")
+# Of what compression changed in replies: in the end by the kind of block.
+PreservedBy = Literal["workspace", "project", "model", "kind"]
+PRESERVED_BY: tuple[PreservedBy, ...] = get_args(PreservedBy)
+PRESERVATION_LINES: tuple[PreservedBy, ...] = ("project", "model", "kind")
 
 
 CONFIDENCE = 0.95

@@ -15,7 +15,8 @@ from billing.accounts import account_sql
 from billing.adjustments import adjustments as adjustment_sql
 from billing.adjustments.adjustment import Adjustment
 from billing.books.compressions import Comparison, comparisons
-from billing.books.saving import LINES
+from billing.books.preservation import Preservation, preservation
+from billing.books.saving import LINES, PRESERVATION_LINES
 from billing.books.usage_report import UsageSum, usage
 from billing.collections import collection_sql
 from billing.collections.collection import Collection
@@ -55,6 +56,8 @@ class Statement:
     usage: tuple[UsageSum, ...]
     # What compression saved as it was measured, by project and model.
     comparisons: tuple[Comparison, ...]
+    # What it changed in replies, of those that were scored again, by project, model and kind of block.
+    preservation: tuple[Preservation, ...]
     adjustments: tuple[Adjustment, ...]
     cut: tuple[Collection, ...]
     closed: tuple[Collection, ...]
@@ -100,6 +103,9 @@ def statement(connection: Connection, workspace: str, month: str) -> Statement:
         opening=_balance(connection, owner.id, month, since, including=False),
         usage=tuple(lines),
         comparisons=tuple(compared),
+        preservation=tuple(
+            preservation(connection, PRESERVATION_LINES, workspace=owner.id, since=since, until=until)
+        ),
         adjustments=tuple(adjustment_sql.listed(connection, workspace=owner.id, month=month)),
         cut=tuple(one for one in collections_so_far if one.created_at >= since),
         closed=tuple(one for one in collections_so_far if one.closed_at and since <= one.closed_at < until),

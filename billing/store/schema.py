@@ -209,6 +209,36 @@ usage_events = Table(
     Index("ix_usage_events_conversation", "workspace_id", "month", **_OF_CONVERSATIONS),
 )
 
+# Chats whose reply was scored again under the prompt as it was before compression. No money hangs on them.
+preservation_checks = Table(
+    "preservation_checks",
+    metadata,
+    # The chat's usage event, which may be archived before this row is deleted.
+    Column("event_id", String(32), primary_key=True),
+    Column("request_id", String(128), nullable=False),
+    Column("workspace_id", String(32), ForeignKey("workspaces.id"), nullable=False),
+    Column("project_id", String(32), ForeignKey("projects.id"), nullable=False),
+    Column("model_id", String(256), nullable=False),
+    Column("compression_model_id", String(256), nullable=False),
+    # When the chat was settled.
+    Column("settled_at", UtcDateTime, nullable=False),
+    # Of the blocks that were compressed, in their alphabetical order with a `+` between two.
+    Column("kinds", String(64), nullable=False),
+    # What was asked for: one of them, or neither where the compression model's own ratio was taken.
+    Column("target_ratio", Double),
+    Column("keep", Double),
+    # The prompts as the engine reads them.
+    Column("original_tokens", BigInteger, nullable=False),
+    Column("sent_tokens", BigInteger, nullable=False),
+    # Tokens of the reply that were scored, and of these the ones where both prompts have the same likeliest token.
+    Column("scored_tokens", Integer, nullable=False),
+    Column("agreeing_tokens", Integer, nullable=False),
+    # The mean over them of their log probability after the sent prompt less that after the whole one.
+    Column("nats_per_token", Double, nullable=False),
+    Index("ix_preservation_checks_workspace_id", "workspace_id", "settled_at"),
+    Index("ix_preservation_checks_settled_at", "settled_at"),
+)
+
 # Requests that administrators sent with idempotency keys, for a day: digests alone, since answers hold secrets.
 administrators_requests = Table(
     "administrators_requests",

@@ -41,6 +41,9 @@ class UsageMeter:
     # Choices that the token limit ended.
     cut_off: set[int] = field(default_factory=set)
     failure: BaseException | None = None
+    # The token ids of a reply of one choice, as many as its request keeps.
+    keep_reply: int = 0
+    reply: list[int] = field(default_factory=list)
     handed_over: asyncio.Future[None] = field(default_factory=_future)
     # A stream's tokens come so many together, but for the first and the last.
     tokens_at_once: int = 1
@@ -67,6 +70,8 @@ class UsageMeter:
         elif len(self.states) < self.choices:
             self._find_states()
         self.counted += sum(len(choice.token_ids) for choice in output.outputs)
+        if len(self.reply) < self.keep_reply and self.choices == 1:
+            self.reply.extend(output.outputs[0].token_ids[: self.keep_reply - len(self.reply)])
         self.cut_off.update(choice.index for choice in output.outputs if choice.finish_reason == "length")
         if any(choice.finish_reason == "error" for choice in output.outputs):
             self.failure = GenerationError("the engine aborted this request")
@@ -142,6 +147,11 @@ class PromptMeters:
         next(iter(self.parts.values())).failure = failure
 
     @property
+    def reply(self) -> tuple[int, ...]:
+        """Token ids of the reply, where its request keeps them."""
+        return tuple(next(iter(self.parts.values())).reply)
+
+    @property
     def cut_off(self) -> Set[int]:
         # One of several prompts is a completion, and calls nothing.
         return next(iter(self.parts.values())).cut_off if len(self.parts) == 1 else frozenset()
@@ -194,6 +204,7 @@ def meters_of(
             handed_over=handed_over,
             turns=turns,
             tokens_at_once=gathering.tokens,
+            keep_reply=request.keep_reply if request.sequences == 1 else 0,
         )
         for engine_id in engine_ids
     }
@@ -288,6 +299,11 @@ class CountingClient:
         if known:
             priority = PAUSED if paused else RUNS
             await self._client.engine_core.call_utility_async("set_priorities", known, priority)
+
+    @property
+    def uncounted(self) -> Any:
+        """The client itself, for work that nobody pays for."""
+        return self._client
 
     async def close(self) -> None:
         """End what tries grammars, and the engine."""

@@ -14,10 +14,19 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from pydantic import ValidationError
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from vllm.exceptions import GenerationError, GracefulHTTPError, VLLMClientError
 
-from models.engine import EngineChunk, EngineFault, EngineRequest, PromptMaking, ReplyFormName
+from models.engine import (
+    EngineChunk,
+    EngineFault,
+    EngineRequest,
+    PromptMaking,
+    ReplyFormName,
+    ScoredReply,
+    Turn,
+)
 from models.errors import GrammarTrialsBusy
 from models.grammar.trials import TrialTerms, TrialTurns
 from models.vllm import insides
@@ -25,8 +34,9 @@ from models.vllm.counting_client import CountingClient, PromptMeters, gathering_
 from models.vllm.faults import constrained_by, fault_of, located, refusal, unknown_form
 from models.vllm.message_form import MessageForm
 from models.vllm.openai_forms import ChatForm, CompletionForm
-from models.vllm.prompts import note_length, prompt_making
+from models.vllm.prompts import note_length, prompt_making, vllm_fields
 from models.vllm.response_form import ResponseForm
+from models.vllm.scoring import NotScored, ReplyScorer, cannot_score
 
 logger = logging.getLogger("pith.engine")
 RESTART_S = 10
@@ -100,7 +110,10 @@ class VLLMEngine:
         try:
             async with aclosing(form.pieces(request, meter)) as items:
                 async for item in items:
-                    yield located(item, request) if isinstance(item, EngineFault) else item
+                    if isinstance(item, EngineFault):
+                        yield located(item, request)
+                    else:
+                        yield replace(item, reply=meter.reply) if item.finished and meter.reply else item
         except (VLLMClientError, ValidationError, ValueError) as error:
             yield refusal(error, request)
         except (GracefulHTTPError, GrammarTrialsBusy) as error:
@@ -151,6 +164,34 @@ class VLLMEngine:
         except (VLLMClientError, ValidationError, ValueError) as error:
             return refusal(error, request)
         return located(fault_of(counted), request) if isinstance(counted, ErrorResponse) else counted
+
+    async def score(
+        self, request: EngineRequest, reply: Sequence[int], turn: Turn
+    ) -> ScoredReply | EngineFault:
+        client = self._client.uncounted
+        if (fault := cannot_score(client, request) or await self._load_adapter(request)) is not None:
+            return fault
+        request = replace(
+            within_its_adapter(request), max_tokens=1, max_tokens_field="max_tokens", stream=False
+        )
+        try:
+            asked = ChatCompletionRequest(**vllm_fields(request))
+            prompt = await insides.prompt_ids(self._serving, asked)
+            if isinstance(prompt, ErrorResponse):
+                return located(fault_of(prompt), request)
+            if prompt is None:
+                return EngineFault("rejected", "its prompt is more than tokens")
+            room = insides.context_tokens(client) - len(prompt) - 1
+            if room < 1:
+                return EngineFault("rejected", "the prompt leaves no room for a reply", is_too_long=True)
+            adapter = insides.adapter_of(self._serving, asked)
+            return await ReplyScorer(client, request, adapter, turn).score(prompt, reply[:room])
+        except NotScored as error:
+            return EngineFault("unavailable", str(error))
+        except (VLLMClientError, ValidationError, ValueError) as error:
+            return refusal(error, request)
+        except (GracefulHTTPError, insides.EngineDeadError, insides.EngineGenerateError) as error:
+            return EngineFault("failed", f"the engine failed while it scored a reply: {error}")
 
     async def _load_adapter(self, request: EngineRequest) -> EngineFault | None:
         """The request's adapter, where it has come since this engine was started; a fault where it cannot be."""

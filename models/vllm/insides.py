@@ -9,7 +9,7 @@ on here. Part of this rim are `prompts.py`, which reads the renderer's settings 
 import asyncio
 import copy
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -244,13 +244,50 @@ async def prompt_tokens(
     renderer = serving.online_renderer
     if turns is not None:
         renderer = without_a_limit(renderer, turns)
-    # `skip_mm_cache`: media that were only counted must not stand in the cache as sent to the engine.
+    rendered = await _rendered(renderer, request)
+    if isinstance(rendered, ErrorResponse):
+        return rendered
+    return sum(map(serving._extract_prompt_len, rendered))
+
+
+async def prompt_ids(serving: Any, request: ChatCompletionRequest) -> Sequence[int] | ErrorResponse | None:
+    """The tokens of a chat's prompt, rendered as `prompt_tokens` does; None where it is more than tokens. Without it no
+    reply could be scored after another prompt."""
+    rendered = await _rendered(serving.online_renderer, request)
+    if isinstance(rendered, ErrorResponse):
+        return rendered
+    (prompt,) = rendered
+    return prompt["prompt_token_ids"] if prompt.get("type") == "token" else None
+
+
+async def _rendered(renderer: Any, request: ChatCompletionRequest | CompletionRequest) -> Any:
+    """The prompts. `skip_mm_cache`: media that were only counted must not stand in the cache as sent to the engine."""
     is_chat = isinstance(request, ChatCompletionRequest)
     render = renderer.render_chat if is_chat else renderer.render_completion
     rendered = await render(request, skip_mm_cache=True)
-    if isinstance(rendered, ErrorResponse):
-        return rendered
-    return sum(map(serving._extract_prompt_len, rendered[1] if is_chat else rendered))
+    return rendered[1] if is_chat and not isinstance(rendered, ErrorResponse) else rendered
+
+
+def adapter_of(serving: Any, request: ChatCompletionRequest) -> Any:
+    """The adapter that vLLM's OpenAI layer runs a request with (`._maybe_get_adapters`); None: the model itself.
+    Without it an adapter's reply would be scored by another model."""
+    return serving._maybe_get_adapters(request, supports_default_mm_loras=True)
+
+
+def block_tokens(engine_client: Any) -> int:
+    """Tokens of a block of the prefix cache, which has whole blocks alone. Without it pieces of a prompt would be
+    computed again and again."""
+    return int(engine_client.vllm_config.cache_config.block_size)
+
+
+def context_tokens(engine_client: Any) -> int:
+    """The most that prompt and reply may have together."""
+    return int(engine_client.model_config.max_model_len)
+
+
+def scores_are_log_probs(engine_client: Any) -> bool:
+    """False where the engine was told to give logits in their place (`logprobs_mode`)."""
+    return str(engine_client.model_config.logprobs_mode).endswith("_logprobs")
 
 
 def places(engine_client: Any) -> int:

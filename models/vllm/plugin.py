@@ -10,6 +10,7 @@ from typing import Any
 
 from models.engine_kinds import SPIN_VARIABLE
 from models.vllm.lending import lend_places
+from models.vllm.scored_rows import score_few_rows
 
 # While there is work, a reader looks by itself this often: a notification may be lost where a subscription is new.
 LOOK_AGAIN_MS = 5
@@ -23,6 +24,7 @@ def register() -> None:
     unlink_open_queues()
     give_up_slow_grammars()
     lend_places()
+    score_few_rows()
     if (spin_s := os.environ.get(SPIN_VARIABLE)) is not None:
         spin_at_most(float(spin_s))
 

@@ -1,13 +1,14 @@
 """The answers on usage and limits, and the query of usage that a customer sends."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Annotated, Any, Literal, cast, get_args
 
 from pydantic import AliasGenerator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from billing.books.preservation import Preservation
 from billing.books.saving import Dimension
 from billing.books.usage_report import PeriodUsage, UsageSum
 from billing.caller import Caller, LimitState, ProjectLimits
@@ -22,6 +23,8 @@ MAX_DAYS = 366
 DEFAULT_DAYS = 30
 MAX_ROWS = 10_000
 DEFAULT_ROWS = 1000
+# Read for one answer: some hundredths of a second.
+MOST_CHECKS = 10_000
 _GROUPS = f"({'|'.join(GROUPS)})"
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _NUMBER = re.compile(r"[0-9]{1,9}")
@@ -168,6 +171,26 @@ class UsageRow(UsageSums):
     key_id: str | None = None
 
 
+class PreservationRow(BaseModel):
+    """Compressed chats of the project, whichever key asked, whose reply was scored again under the whole prompt. It
+    does not see harm in later turns, and takes an answer that is right in other words for a changed one."""
+
+    model: str
+    kind: str = Field(
+        description="Of the compressed blocks: `text`, `tool_text`, `tool_json`, with `+` between two."
+    )
+    checked_chats: int
+    nats_per_token: float = Field(
+        description="How much likelier a reply's token is after what was sent than after the whole prompt: 0 where "
+        "nothing is lost. A mean of the chats, each within -1 to 4."
+    )
+    nats_low: float = Field(description="Of an interval that holds at every look, with 95%.")
+    nats_high: float
+    agreement: float = Field(description="Share of places with the same likeliest token after both prompts.")
+    agreement_low: float
+    agreement_high: float
+
+
 class UsageReport(BaseModel):
     """Usage of a key, or of its project."""
 
@@ -179,6 +202,11 @@ class UsageReport(BaseModel):
     total: UsageSums = Field(description="Of the whole period, also where `data` was cut.")
     data: list[UsageRow] = Field(description="In the order of the groups.")
     has_more: bool = Field(description="Whether there are more rows than `limit`.")
+    preservation: list[PreservationRow] | None = Field(
+        None,
+        description="What compression changed in replies, where `group_by` has `model`: of the period's newest "
+        f"{MOST_CHECKS:,} checked chats.",
+    )
 
 
 class Spend(_Answer):
@@ -237,8 +265,9 @@ class Limits(_Answer):
     workspace: WorkspaceMoney
 
 
-def usage_body(asked: UsageQuery, found: PeriodUsage) -> dict[str, Any]:
+def usage_body(asked: UsageQuery, found: PeriodUsage, kept: Sequence[Preservation] | None) -> dict[str, Any]:
     """A `UsageReport`. `found` may have one row more than was asked for: then there are more."""
+    told = {} if kept is None else {"preservation": [_preserved(row) for row in kept]}
     return {
         "object": "usage",
         "scope": asked.scope,
@@ -248,6 +277,21 @@ def usage_body(asked: UsageQuery, found: PeriodUsage) -> dict[str, Any]:
         "total": _sums(found.total),
         "data": [{**_group(row), **_sums(row)} for row in found.groups[: asked.limit]],
         "has_more": len(found.groups) > asked.limit,
+        **told,
+    }
+
+
+def _preserved(row: Preservation) -> dict[str, Any]:
+    nats, agreement = row.nats, row.agreement
+    return {
+        **{str(name): value for name, value in row.group.items()},
+        "checked_chats": row.checked_chats,
+        "nats_per_token": nats.mean,
+        "nats_low": nats.low,
+        "nats_high": nats.high,
+        "agreement": agreement.mean,
+        "agreement_low": agreement.low,
+        "agreement_high": agreement.high,
     }
 
 

@@ -13,6 +13,7 @@ import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from billing.books.preservation import Preservation, preservation
 from billing.books.usage_report import PeriodUsage, period_usage
 from billing.caller import Caller
 from billing.errors import RateLimited
@@ -20,6 +21,7 @@ from billing.ledger.balances import Spending, spending
 from billing.rate_limits.rate_limits import NO_STATE, RateLimits, counted_by_key
 from billing.store.database import Database
 from serve.account.response import (
+    MOST_CHECKS,
     PARAMETERS,
     Limits,
     UsageQuery,
@@ -60,6 +62,22 @@ class AccountReader:
             since=asked.since,
             until=asked.until,
             limit=asked.limit + 1,
+        )
+        async with self._turn(caller.project_id):
+            return await self._database.read(read)
+
+    async def preservation(self, caller: Caller, asked: UsageQuery) -> list[Preservation] | None:
+        """By model and kind of block, where it is asked by model. Raises `LedgerUnavailable`."""
+        if "model" not in asked.by:
+            return None
+        read = partial(
+            preservation,
+            by=("model", "kind"),
+            workspace=caller.workspace_id,
+            project_id=caller.project_id,
+            since=asked.since,
+            until=asked.until,
+            limit=MOST_CHECKS,
         )
         async with self._turn(caller.project_id):
             return await self._database.read(read)
@@ -114,7 +132,8 @@ def account_routes(needed: AccountRoutes) -> APIRouter:
             caller.counted_apart("account"), tokens_bound=0, now=needed.clock()
         )
         try:
-            body = usage_body(asked, await needed.reader.usage(caller, asked))
+            found = await needed.reader.usage(caller, asked)
+            body = usage_body(asked, found, await needed.reader.preservation(caller, asked))
         finally:
             await admission.done(0)
         return _answer(orjson.dumps(body), rate_limit_headers(admission.headers_state))

@@ -39,6 +39,7 @@ from serve.prompt_compression.compressed_chat import (
 )
 from serve.prompt_compression.compressing import EngineTokens
 from serve.prompt_compression.service import PromptCompressor
+from serve.prompt_compression.verifying import SettledReply, Verifier
 from serve.tracing.request_record import ChargedWork, current_record, step
 
 
@@ -51,6 +52,7 @@ class ChatService:
     admissions: Admissions
     metrics: ChatMetrics
     compressor: PromptCompressor
+    verifier: Verifier
 
     def model(self, model_id: str | None) -> ChatModel:
         """The model of this id, or the default. Raises `UnknownModel`."""
@@ -130,7 +132,10 @@ class ChatService:
             held = await stack.enter_async_context(holding)
             sent = chat if compressed is None else self._rewritten(chat, compressed)
             request = sent.held_to(held.most) if held.terms.tokens.is_shrunk else sent.request
-            yield EngineReply(engine, request, admitted, held, observed, compressed)
+            if kept := self.verifier.kept_of(compressed):
+                request = replace(request, keep_reply=kept)
+            whole = chat.request.messages
+            yield EngineReply(engine, request, admitted, held, observed, self.verifier, whole, compressed)
 
     async def _give_way(
         self, chat: PreparedChat, compressed: CompressedChat, *, is_shrunk: bool
@@ -272,17 +277,21 @@ class EngineSpan:
 logger = logging.getLogger("pith.chat")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EngineReply:
-    """Iterate `chunks`, then settle what is `held`."""
+    """Iterate `chunks`, then settle what is `held`. `whole` are the messages before their compression."""
 
     engine: Engine
     request: EngineRequest
     admitted: Admitted
     held: HeldRequest
     observed: ObservedChat
+    verifier: Verifier
+    whole: Sequence[Mapping[str, Any]]
     # The compressed prompt, if compression was asked for.
     compressed: CompressedChat | None = None
+    # Token ids of the reply, where the request keeps them.
+    reply: tuple[int, ...] = ()
 
     async def chunks(self) -> AsyncGenerator[EngineChunk, None]:
         """The engine's chunks; their usage is noted. Raises what `Engine.generate` raises."""
@@ -301,6 +310,7 @@ class EngineReply:
             raise EngineFailed(str(error)) from None
         if self.compressed is not None and chunk.usage.prompt_tokens:
             self.compressed.begin_aside()
+        self.reply = chunk.reply or self.reply
         return chunk
 
     async def settle(self, also_write: AlsoWrite | None = None) -> Receipt:
@@ -308,7 +318,21 @@ class EngineReply:
         if self.compressed is not None:
             await self.compressed.finish_aside()
             await self.compressed.wait_for_payers()
-        return await self.held.settle("completed", also_write=also_write)
+        receipt = await self.held.settle("completed", also_write=also_write)
+        if self.request.keep_reply and self.compressed is not None:
+            self.verifier.take(
+                SettledReply(
+                    messages=self.whole,
+                    sent=self.request,
+                    reply=self.reply,
+                    usage=receipt.usage,
+                    caller=self.admitted.caller,
+                    event_id=receipt.settlement.event_id,
+                    request_id=self.held.terms.request_id,
+                    compressed=self.compressed,
+                )
+            )
+        return receipt
 
     def headers(self, status: MeteringStatus) -> dict[str, str]:
         compression = "off" if self.compressed is None else self.compressed.result.status

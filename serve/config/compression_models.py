@@ -243,6 +243,13 @@ class ChatCompressionSettings(Section):
     cache_mb: int = Field(
         64, ge=0, le=2**20, description="Megabytes of results that each HTTP process keeps for later turns."
     )
+    verify_engine_share: float = Field(
+        0.02,
+        ge=0,
+        le=0.5,
+        description="Most of a chat engine's time that replies may be scored again in (`compression.verify`), while "
+        "nobody wants it; 0: none are.",
+    )
 
 
 class CompressionSettingsSection(Section):

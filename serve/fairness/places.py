@@ -170,10 +170,14 @@ class FairPlaces:
         if not claim.background:
             self._last_seen = _now()
 
+    def quiet_s(self) -> float:
+        """Seconds since the last request that somebody waited for; 0 while there is one."""
+        in_front = self._queue.running - self._queue.background_running
+        return 0.0 if in_front > 0 or self._queue.has_foreground_waiting else _now() - self._last_seen
+
     def _is_busy(self) -> bool:
         """Whether there are requests that somebody waits for, or were a moment ago."""
-        in_front = self._queue.running - self._queue.background_running
-        return in_front > 0 or _now() - self._last_seen < QUIET_S
+        return self.quiet_s() < QUIET_S
 
     def _evict_if_full(self, claim: Claim) -> None:
         """At the bound, the project with the longest line loses its newest request: never one that asks for little."""

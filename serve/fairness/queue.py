@@ -109,6 +109,10 @@ class FairQueue:
     def is_empty(self) -> bool:
         return not self._waiting
 
+    @property
+    def has_foreground_waiting(self) -> bool:
+        return self._ahead > 0
+
     def __len__(self) -> int:
         """The number of those that wait to begin."""
         return self._waiting - self._paused

@@ -79,6 +79,10 @@ class FairGeneration:
             if self._observer is not None:
                 self._observer.end()
 
+    def quiet_s(self) -> float:
+        """As `FairPlaces.quiet_s`."""
+        return self._places.quiet_s()
+
     def _on_pause(self, place: Place) -> None:
         request = self._running.get(place)
         if request is not None and self._pause is not None:

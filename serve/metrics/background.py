@@ -1,12 +1,13 @@
 """Metrics of queues, and of work that no request waits for: upkeep, webhooks, retained originals, exported spans."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from threading import Lock
 from time import perf_counter
 from typing import Literal, get_args
 
 from billing.ledger.recording import log_written_off
+from billing.preservation.checks import PreservationCheck
 from billing.usage import UsageEvent
 from billing.webhooks.endpoint import RESULTS, Result
 from compression.workers.lanes import REASONS, Replaced
@@ -26,6 +27,7 @@ TASKS = (
     "old_webhooks",
     "months",
     "key_uses",
+    "preservation",
 )
 DELETED = ("expired", "unfinished", "revoked")
 
@@ -51,6 +53,49 @@ class UpkeepMetrics:
 
     def delete_originals(self, reason: str, number: int) -> None:
         self._deleted[reason].inc(number)
+
+
+# Why a reply that was sampled was not scored again.
+NotScored = Literal[
+    "several_choices",
+    "no_reply",
+    "queue_full",
+    "late",
+    "too_long",
+    "prompt_differs",
+    "refused",
+    "unavailable",
+    "not_recorded",
+    "failed",
+]
+
+
+class _PreservationSeries:
+    def __init__(self, families: Families, model_id: str) -> None:
+        ends = ("scored", *get_args(NotScored))
+        self.ends = families.counters("pith_preservation_checks", model_id, last=ends)
+        self.nats = families.histogram("pith_preservation_nats_per_token", model_id)
+        self.agreement = families.histogram("pith_preservation_agreement", model_id)
+        self.seconds = families.counter("pith_preservation_engine_seconds", model_id)
+
+
+class PreservationMetrics:
+    """Checks of compressed chats by chat model; all series are there from the start, at 0."""
+
+    def __init__(self, counts: Counts, model_ids: Iterable[str]) -> None:
+        families = Families(counts)
+        self._models = {model_id: _PreservationSeries(families, model_id) for model_id in model_ids}
+
+    def drop(self, model_id: str, reason: NotScored) -> None:
+        self._models[model_id].ends[reason].inc()
+
+    def score(self, check: PreservationCheck, engine_s: float) -> None:
+        model = self._models[check.model_id]
+        model.ends["scored"].inc()
+        # A histogram's sum cannot fall, and what is likelier after the whole prompt is no loss.
+        model.nats.observe(max(0.0, check.nats_per_token))
+        model.agreement.observe(check.agreement)
+        model.seconds.inc(engine_s)
 
 
 class WebhookMetrics:

@@ -14,7 +14,7 @@ from compression.pipeline.compression_model import Receipt
 from compression.pipeline.errors import CompressorOverloaded
 from models.engine import TokenUsage
 from serve.http.errors import STATUSES, problem_of
-from serve.metrics.background import OriginalMetrics
+from serve.metrics.background import OriginalMetrics, PreservationMetrics
 from serve.metrics.counts import Counts, Families
 from serve.metrics.families import NANO_PER_USD
 from serve.metrics.request_watch import HttpMetrics
@@ -302,3 +302,4 @@ class ServiceMetrics:
         self.prompt_compression = PromptCompressionMetrics(families, chat_models)
         self.retrieval = RetrievalMetrics(families, retrieval_models)
         self.originals = OriginalMetrics(counts)
+        self.preservation = PreservationMetrics(counts, chat_models)

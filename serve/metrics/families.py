@@ -28,6 +28,9 @@ TOKEN_SECONDS = (
 )
 RATIOS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.33, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
+NATS = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
+SHARES = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 1.0)
+
 # Of a gauge: the HTTP processes' values are added up, or they all count the same and the highest is shown.
 Merging = Literal["livesum", "livemax"]
 
@@ -165,6 +168,25 @@ _ROWS = (
         "Prompts whose blocks were looked at: from admission to the compressed prompt.",
         "model",
     ),
+    # Of these chats, a sample is scored again after the whole prompt.
+    _counter(
+        "pith_preservation_checks",
+        "Compressed chats sampled to be scored again, by what became of it.",
+        *("model", "outcome"),
+    ),
+    _histogram(
+        "pith_preservation_nats_per_token",
+        "Checked chats: how much likelier their reply is after what was sent than after the whole prompt; at least 0.",
+        "model",
+        buckets=NATS,
+    ),
+    _histogram(
+        "pith_preservation_agreement",
+        "Checked chats: share of the reply's places with the same likeliest token after both prompts.",
+        "model",
+        buckets=SHARES,
+    ),
+    _counter("pith_preservation_engine_seconds", "Time of the engine that checks took.", "model"),
     # Embeddings, reranking, scores.
     _counter(
         "pith_retrieval_requests",

@@ -1,4 +1,4 @@
-"""A server's background work: replay of the spool, leases, collections, expired originals, webhooks."""
+"""A server's background work: replay of the spool, leases, collections, expired originals, old checks, webhooks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +14,7 @@ from billing.background.upkeep import (
     lease_round,
     months_round,
     originals_round,
+    preservation_round,
     replay_round,
 )
 from billing.collections.collection import HookCommand
@@ -21,7 +22,9 @@ from billing.collections.collector import Collector
 from billing.ledger.leases import LeaseTimes
 from billing.ledger.ledger import Ledger
 from billing.originals.original_store import OriginalStore
+from billing.preservation.checks import PreservationStore
 from billing.store.database import Database
+from billing.usage import now
 from billing.webhooks.dispatcher import Dispatcher
 from billing.webhooks.limit_alerts import LimitWatch, Refusals, tidy
 from billing.webhooks.sender import AllowedAddresses, HttpSender, SecretBox
@@ -49,6 +52,7 @@ def begin_upkeep(
         lease_round(ledger, every_s=min(LEASES_EVERY_S, lease.renew_every_s)),
         collecting_round(settings, database),
         months_round(database),
+        preservation_round(PreservationStore(database), clock=now),
         originals_round(
             OriginalStore(database), every_s=settings.billing.upkeep_s, count=metrics.delete_originals
         ),

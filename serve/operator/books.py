@@ -19,6 +19,7 @@ COLUMNS = {
     "route": ("route",),
     "day": ("day",),
     "month": ("month",),
+    "kind": ("kind",),
 }
 
 
@@ -77,17 +78,49 @@ class SavingsRow(UsageGroup):
     measured_high: Share | None = found_at("saving", "high")
 
 
+class PreservationRow(UsageGroup):
+    """Compressed chats whose reply was scored again under the whole prompt."""
+
+    kind: str = _group("kind")
+    checked_chats: int
+    scored_tokens: int = Field(description="Of their replies.")
+    original_tokens: int
+    sent_tokens: int
+    nats_per_token: Share = found_at(
+        "nats",
+        "mean",
+        description="How much likelier a reply's token is after what was sent; mean of the chats.",
+    )
+    nats_low: Share = found_at(
+        "nats", "low", description="Of an interval that holds at every look, with 95%."
+    )
+    nats_high: Share = found_at("nats", "high")
+    clipped_chats: int = Field(description="Outside of -1 to 4 nats, counted as the nearer of both.")
+    agreement: Share = found_at(
+        "agreement", "mean", description="Share of places with the same likeliest token; mean of the chats."
+    )
+    agreement_low: Share = found_at("agreement", "low")
+    agreement_high: Share = found_at("agreement", "high")
+
+
 def _own(row: type[UsageGroup]) -> tuple[str, ...]:
-    return tuple(name for name in row.model_fields if name not in UsageGroup.model_fields)
+    return tuple(
+        name for name in row.model_fields if name not in COLUMNS and name not in UsageGroup.model_fields
+    )
 
 
 SUMS, SAVINGS = _own(UsageRow)[:6], _own(UsageRow)[6:]
 COMPARED = _own(SavingsRow)
+PRESERVED = _own(PreservationRow)
 
 
 class Usage(View):
     data: list[UsageRow] | list[SavingsRow] = Field(description="The second with `savings`.")
     has_more: bool = Field(description="Narrow the period or the workspace to see all.")
+    preservation: list[PreservationRow] | None = Field(
+        None,
+        description="With `savings`: what compression changed in replies, by `by` and the kind of block.",
+    )
 
 
 class Balance(View):
@@ -135,6 +168,9 @@ class Statement(View):
         validation_alias="is_archived", description="Whether the events of the month are in files."
     )
     measured_savings: list[SavingsRow] = Field(validation_alias="comparisons")
+    preservation: list[PreservationRow] = Field(
+        description="What compression changed in replies, by project, model and kind of block."
+    )
     adjustments: list[StatedAdjustment]
     adjusted_usd: Usd
     collections_cut: list[StatedCollection] = Field(validation_alias="cut")

@@ -14,7 +14,8 @@ from billing.archive.archiver import planned
 from billing.archive.month_files import manifest_of
 from billing.books.books import Books
 from billing.books.compressions import comparisons, receipts
-from billing.books.saving import Dimension
+from billing.books.preservation import preservation
+from billing.books.saving import Dimension, PreservedBy
 from billing.books.usage_report import usage
 from billing.collections.collection import State
 from billing.collections.collector import Collector
@@ -188,6 +189,10 @@ class Operator:
         return [
             books.SavingsRow.row(one) for one in await self.patient.read(partial(comparisons, by=by, **which))
         ]
+
+    async def preservation(self, by: Sequence[PreservedBy], **which: Any) -> list[Record]:
+        found = await self.patient.read(partial(preservation, by=by, **which))
+        return [books.PreservationRow.row(one) for one in found]
 
     async def statement(self, workspace: str, month: str) -> Record:
         asked_at = self.now

@@ -1,13 +1,13 @@
 """The books over HTTP: usage, statements, receipts, the audit log, reconciliations, the archive and exports."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from fastapi import APIRouter, Query
 from fastapi.responses import PlainTextResponse
 from starlette.responses import Response, StreamingResponse
 
-from billing.books.saving import COMPARED_BY, DIMENSIONS, LINES, Dimension
+from billing.books.saving import COMPARED_BY, DIMENSIONS, LINES, Dimension, PreservedBy
 from billing.export.exporter import Exporter
 from billing.export.rows import Format, selection_of
 from serve.operator import books as views
@@ -76,17 +76,20 @@ def _usage(routes: APIRouter) -> None:
         format: Literal["json", "csv"] = "json",
         limit: Annotated[int, Query(ge=1, le=MOST_SUMS, description="Rows.")] = MOST_SUMS,
     ) -> Record | Response:
-        """Usage and its cost; with `savings`, what compression saved, as measured. `has_more`, in CSV the
-        header `X-Has-More`, says that the period or the workspace has to be narrowed to see all."""
+        """Usage and its cost; with `savings`, what compression saved, as measured, and in JSON what it changed in
+        replies. `has_more`, in CSV the header `X-Has-More`, says that the period or the workspace has to be narrowed to
+        see all."""
         of = _dimensions(by or (LINES if savings else ["workspace"]), COMPARED_BY if savings else DIMENSIONS)
         which: dict[str, Any] = {"workspace": workspace, "since": since, "until": until}
+        kept: Record = {}
         if savings:
             rows = await admin.savings(of, **which)
+            kept["preservation"] = await admin.preservation([*cast(list[PreservedBy], of), "kind"], **which)
         else:
             rows = await admin.usage(of, **which, limit=limit + 1)
         shown, has_more = rows[:limit], len(rows) > limit
         if format == "json":
-            return {"data": shown, "has_more": has_more}
+            return {"data": shown, "has_more": has_more, **kept}
         columns = [column for name in of for column in views.COLUMNS[name]]
         text = as_csv([*columns, *(views.COMPARED if savings else (*views.SUMS, *views.SAVINGS))], shown)
         return PlainTextResponse(

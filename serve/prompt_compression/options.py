@@ -57,6 +57,13 @@ class PromptCompressionOptions(SizeOptions):
         le=1,
         description="Share of conversations that are sent uncompressed, to measure the saving against. Default: 0.",
     )
+    verify: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="Share of compressed chats whose reply the model scores again under the whole prompt, in the "
+        "background and for nothing, to measure what compression changed. Default: 0.",
+    )
     retain_s: int | None = Field(
         default=None,
         ge=0,
@@ -126,6 +133,7 @@ class PromptCompressionSettings:
     refuses_on_failure: bool
     mark_gaps: bool
     holdout: float
+    verify: float
     retain_s: int
     is_asked: bool
 
@@ -160,15 +168,20 @@ def settings_of(
         min_tokens=first("min_tokens", DEFAULT_MIN_TOKENS),
         refuses_on_failure=first("on_failure", "whole") == _REFUSE,
         mark_gaps=first("mark_gaps", False),
-        holdout=_holdout(asked, default),
+        holdout=_projects_share("holdout", asked, default),
+        verify=_projects_share("verify", asked, default),
         retain_s=first("retain_s", 0),
         is_asked=sized is not None and sized is asked,
     )
 
 
-def _holdout(asked: PromptCompressionOptions | None, default: PromptCompressionOptions | None) -> float:
-    """The project's, where it has one: no client takes a conversation out of its comparison."""
-    said = [options.holdout for options in (default, asked) if options is not None]
+def _projects_share(
+    name: Literal["holdout", "verify"],
+    asked: PromptCompressionOptions | None,
+    default: PromptCompressionOptions | None,
+) -> float:
+    """The project's, where it has one: no client takes a conversation out of what is measured."""
+    said = [getattr(options, name) for options in (default, asked) if options is not None]
     return next((share for share in said if share is not None), 0.0)
 
 

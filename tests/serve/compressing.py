@@ -25,6 +25,7 @@ from billing.ledger.ledger import Ledger
 from billing.ledger.price_list import PriceList
 from billing.ledger.spool import Spool
 from billing.originals.original_store import OriginalStore
+from billing.preservation.checks import PreservationStore
 from billing.price import ModelPrice
 from billing.rate_limits.counters import MemoryCounters
 from billing.rate_limits.rate_limits import RateLimits
@@ -61,6 +62,7 @@ from serve.playground.page_routes import about_of
 from serve.prompt_compression.compressing import BlockCompressor
 from serve.prompt_compression.outcome import ResultCache
 from serve.prompt_compression.service import PromptCompressor
+from serve.prompt_compression.verifying import Verifier
 from tests.migrated import migrated_file
 from tests.serve.metrics.readings import counting
 from tests.serve.served import Client, PausingDatabase, at_rest, settings_document
@@ -384,6 +386,9 @@ async def compressing(
         originals=originals,
     )
     messages = MessagesService(compressor, admissions)
+    verifier = Verifier(
+        engines=engines, store=PreservationStore(database), metrics=metrics.preservation, clock=clock
+    )
 
     async def ready() -> bool:
         return True
@@ -396,6 +401,7 @@ async def compressing(
             admissions=admissions,
             metrics=metrics.chat,
             compressor=compressor,
+            verifier=verifier,
         ),
         accounts=accounts,
         limiter=limiter,
@@ -427,6 +433,7 @@ async def compressing(
     try:
         yield await found.renewed()
     finally:
+        await verifier.close()
         await ledger.close()
         await spool.close()
         await database.close()

@@ -395,7 +395,7 @@ async def serving(
     engines: dict[str, Engine] = {model.id: switch for model in settings.models}
     counts, registry = counting()
     tracing = Tracing(settings.tracing, TraceMetrics(counts))
-    api, batches = build_service(
+    api, batches, _ = build_service(
         settings,
         engines=engines,
         database=database,

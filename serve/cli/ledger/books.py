@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from billing.books.saving import COMPARED_BY, DIMENSIONS, LINES, MIN_CONVERSATIONS, Dimension
+from billing.books.saving import (
+    COMPARED_BY,
+    DIMENSIONS,
+    LINES,
+    MIN_CONVERSATIONS,
+    PRESERVATION_LINES,
+    PRESERVED_BY,
+)
 from billing.price import NANO_PER_USD, exact_usd
 from billing.usage import now
 from serve.cli.access import on_books, tell_of_archive
@@ -38,6 +45,14 @@ def usage(
             "project and model, unless told otherwise.",
         ),
     ] = False,
+    preservation: Annotated[
+        bool,
+        typer.Option(
+            "--preservation",
+            help="What compression changed in replies that were scored again under the whole prompt; by project, model "
+            "and kind of block, unless told otherwise.",
+        ),
+    ] = False,
     workspace: OfWorkspace = None,
     since: Since = None,
     until: Until = None,
@@ -48,27 +63,52 @@ def usage(
     """Add up what was used and what it cost; by workspace, unless told otherwise."""
     if as_json and as_csv:
         raise ConfigError("--csv and --json cannot be used together")
-    of = dimensions_of(by or (LINES if savings else ["workspace"]), COMPARED_BY if savings else DIMENSIONS)
-    begin, end = period(since, until)
-
-    from serve.operator.books import COLUMNS, COMPARED, SAVINGS, SUMS
-
-    which: dict[str, Any] = {"workspace": workspace, "since": begin, "until": end}
-    rows = on_books(
-        config, lambda operator: operator.savings(of, **which) if savings else operator.usage(of, **which)
-    )
-    groups = [column for name in of for column in COLUMNS[name]]
+    if savings and preservation:
+        raise ConfigError("--savings and --preservation cannot be used together")
+    which = dict(zip(("since", "until"), period(since, until), strict=True))
+    report = Report("preservation" if preservation else "savings" if savings else "usage", by)
+    rows = on_books(config, lambda operator: report.read(operator, workspace=workspace, **which))
     if as_json:
         typer.echo(json.dumps(rows))
     elif as_csv:
-        typer.echo(csv_of([*groups, *(COMPARED if savings else (*SUMS, *SAVINGS))], rows), nl=False)
-    elif rows:
-        typer.echo(compared_table(groups, rows) if savings else usage_table(groups, rows))
+        typer.echo(csv_of([*report.groups, *report.numbers], rows), nl=False)
     else:
-        typer.echo("none")
+        typer.echo(report.table(rows) if rows else "none")
 
 
-def dimensions_of(by: Sequence[str], choices: Sequence[Dimension]) -> list[Dimension]:
+class Report:
+    """One of the three that `pith usage` prints, by what was asked for."""
+
+    def __init__(self, kind: Literal["usage", "savings", "preservation"], by: Sequence[str] | None) -> None:
+        from serve.operator.books import COLUMNS, COMPARED, PRESERVED, SAVINGS, SUMS
+
+        self.kind = kind
+        lines: Sequence[str] = {
+            "usage": ("workspace",),
+            "savings": LINES,
+            "preservation": PRESERVATION_LINES,
+        }[kind]
+        choices: Sequence[str] = {"usage": DIMENSIONS, "savings": COMPARED_BY, "preservation": PRESERVED_BY}[
+            kind
+        ]
+        self.of = dimensions_of(by or lines, choices)
+        self.groups = [column for name in self.of for column in COLUMNS[name]]
+        self.numbers = {"usage": (*SUMS, *SAVINGS), "savings": COMPARED, "preservation": PRESERVED}[kind]
+
+    async def read(self, operator: Operator, **which: Any) -> Rows:
+        read = {
+            "usage": operator.usage,
+            "savings": operator.savings,
+            "preservation": operator.preservation,
+        }[self.kind]
+        return await cast(Callable[..., Awaitable[Rows]], read)(self.of, **which)
+
+    def table(self, rows: Rows) -> str:
+        tables = {"usage": usage_table, "savings": compared_table, "preservation": preserved_table}
+        return tables[self.kind](self.groups, rows)
+
+
+def dimensions_of(by: Sequence[str], choices: Sequence[str]) -> list[str]:
     """Raises `ConfigError` for a name that is not among them, or given twice."""
     names = [name.strip() for item in by for name in item.split(",")]
     for name in names:
@@ -76,7 +116,7 @@ def dimensions_of(by: Sequence[str], choices: Sequence[Dimension]) -> list[Dimen
             raise ConfigError(f"--by: {name!r} is not one of {', '.join(choices)}")
         if names.count(name) > 1:
             raise ConfigError(f"--by: {name} is given twice")
-    return cast(list[Dimension], names)
+    return names
 
 
 def usage_table(groups: Sequence[str], rows: Rows) -> str:
@@ -116,8 +156,38 @@ def _measured_share(row: Mapping[str, Any]) -> str:
     return TOO_FEW if share is None else f"{share:.1%} ({low:.1%} to {high:.1%})"
 
 
+PRESERVATION_COUNTS = ("checked_chats", "scored_tokens", "original_tokens", "sent_tokens", "clipped_chats")
+
+
+def preserved_table(groups: Sequence[str], rows: Rows) -> str:
+    """For people: each mean with its interval as one text."""
+    told = [
+        {
+            **row,
+            "nats_per_token": _ranged(row, "nats_per_token", "nats", "{:.3f}"),
+            "agreement": _ranged(row, "agreement", "agreement", "{:.1%}"),
+        }
+        for row in rows
+    ]
+    columns = [*groups, *PRESERVATION_COUNTS, "nats_per_token", "agreement"]
+    return as_table(columns, told, numbers=PRESERVATION_COUNTS)
+
+
+def _ranged(row: Mapping[str, Any], mean: str, ends: str, form: str) -> str:
+    said, low, high = (form.format(row[name]) for name in (mean, f"{ends}_low", f"{ends}_high"))
+    return f"{said} ({low} to {high})"
+
+
 STATED = ("project", "model", "requests", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_usd")
 GROUPS = 2
+PRESERVED_TITLE = (
+    "Replies scored again under the whole prompt: nats a token and places with the same likeliest token (95% intervals "
+    "that hold at every look)"
+)
+PRESERVED_NOTE = (
+    "  Of a sample, up to 512 tokens of each reply. An answer that is right in other words counts as changed, and",
+    "  harm in later turns is not seen.",
+)
 ADJUSTMENTS = ("id", "at", "kind", "usd", "event_id", "reason")
 ARCHIVED = (
     "The events of this month are archived: what compression saved cannot be measured here any more.",
@@ -162,6 +232,7 @@ def statement_text(fields: dict[str, Any]) -> str:
         *([f"Saved            {_saved(fields)}"] if columns != STATED else []),
         "",
         *_measured(fields["measured_savings"]),
+        *_preserved(fields["preservation"]),
         *(ARCHIVED if fields["events_archived"] else []),
         *_adjusted(fields),
         *_section("Collections cut", COLLECTIONS, fields["collections_cut"], ("usd",)),
@@ -191,6 +262,13 @@ def _measured(rows: Rows) -> list[str]:
         *(f"  {line}" for line in lines),
         "",
     ]
+
+
+def _preserved(rows: Rows) -> list[str]:
+    if not rows:
+        return []
+    lines = preserved_table([*STATED[:GROUPS], "kind"], rows).splitlines()
+    return [PRESERVED_TITLE, *(f"  {line}" for line in lines), *PRESERVED_NOTE, ""]
 
 
 def _saved(fields: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import ray
 
-from models.engine import EngineFault, EngineRequest, ReplicaEngine
+from models.engine import EngineFault, EngineRequest, ReplicaEngine, ScoredReply
 from models.engine_kinds import EngineSpec, start_engine
 from serve.cluster.ray_insides.ray_serve import PortCheck
 from serve.cluster.replicas.port import Ports, Replica
@@ -28,12 +28,14 @@ from serve.processes.process_setup import prepare_interpreter
 @dataclass(frozen=True, slots=True)
 class ReplicaTerms:
     """`on_loopback`: no other machine may reach the replica.
-    `ports`: those that it may listen on. `counts_in`: the server's folder of metrics."""
+    `ports`: those that it may listen on. `counts_in`: the server's folder of metrics. `spare_share`: of the engine's
+    time, what replies may be scored in."""
 
     on_loopback: bool
     ports: Ports
     counts_in: Path | None
     logs: LogPlan
+    spare_share: float = 0.0
 
 
 Start = Callable[[], Awaitable[ReplicaEngine]]
@@ -64,7 +66,11 @@ class ChatReplica:
         if turns is None:
             ((model, start),) = starts.items()
             self._replica: Replica | SharedReplica = Replica(
-                await start(), start_again, give_up=exit_at_once, metrics=by_model.get(model)
+                await start(),
+                start_again,
+                give_up=exit_at_once,
+                metrics=by_model.get(model),
+                spare_share=terms.spare_share,
             )
         else:
             # The configuration has no others in turns (`models.engine_kinds.EngineKind.sleeps`).
@@ -87,6 +93,9 @@ class ChatReplica:
         self, request: EngineRequest, *, beyond_context: bool = False
     ) -> int | EngineFault:
         return await self._replica.count_tokens(request, beyond_context=beyond_context)
+
+    async def score(self, request: EngineRequest, reply: Sequence[int]) -> ScoredReply | EngineFault:
+        return await self._replica.score(request, reply)
 
     async def check_health(self) -> None:
         self._ports.pass_once()

@@ -190,7 +190,13 @@ def build_models(
     of its replicas a node may have."""
     specs = [_spec(model, settings, checkpoints[model.id]) for model in group.models]
     options = chat_options(group, longest_s=settings.server.longest_request_s)
-    terms = ReplicaTerms(not settings.ray.address, settings.ray.replica_ports, metrics_folder(settings), logs)
+    terms = ReplicaTerms(
+        not settings.ray.address,
+        settings.ray.replica_ports,
+        metrics_folder(settings),
+        logs,
+        settings.compression.chat.verify_engine_share,
+    )
     kind, turns = group.first.engine.kind, group.turns.terms if group.turns else None
     if ENGINE_KINDS[kind].module is not None:
         resources = _resources(group)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +25,7 @@ from compression.pipeline.compression_model import (
 )
 from compression.pipeline.errors import CompressorFailed, CompressorOverloaded, CompressorUnavailable
 from models.embedding_backends import Computed, RetrievalJob
-from models.engine import EngineChunk, EngineFault, EngineRequest, PromptBound
+from models.engine import EngineChunk, EngineFault, EngineRequest, PromptBound, ScoredReply
 from models.errors import EngineFailed, EngineTimedOut, EngineUnavailable
 from serve.cluster.replicas.applications import BOUND_KEY
 from serve.cluster.replicas.pool import ReplicaClient, ReplicaGone, Replicas, ReplyBroken
@@ -172,6 +172,7 @@ class RayEngine:
         self._replicas = Replicas(handle, client, max_queued=replicas.max_queued_requests, waits=waits)
         self._client = client
         self._counting = handle.options(method_name="count_tokens")
+        self._scoring = handle.options(method_name="score")
         self._server = server
         self.ready = ReplicaStatus(app).is_running
         self._bound: PromptBound | None = None
@@ -244,6 +245,19 @@ class RayEngine:
         )
         response = self._counting.remote(request, beyond_context=beyond_context)
         return int(await answer_of(response, request.model_id, self._server.start_wait_s, failures))
+
+    async def score(self, request: EngineRequest, reply: Sequence[int]) -> ScoredReply:
+        """By any replica of the model, which ends it when the caller gives up."""
+        failures = Failures(
+            late=lambda _: self._timeout_error(request, taken=True),
+            full=lambda _: self._no_replica(request),
+            died=lambda _: EngineFailed(f"{request.model_id}: the engine died while it scored a reply"),
+        )
+        response = self._scoring.remote(request, reply)
+        longest_s = self._server.longest_request_s
+        scored = await answer_of(response, request.model_id, longest_s, failures)
+        assert isinstance(scored, ScoredReply)
+        return scored
 
     def _no_replica(self, request: EngineRequest) -> EngineUnavailable:
         return EngineUnavailable(

@@ -19,12 +19,13 @@ from typing import Any, Protocol, TypeGuard
 
 from pydantic_core import from_json, to_json
 
-from models.engine import EngineChunk, EngineFault, EngineRequest, ReplicaEngine, TokenUsage
+from models.engine import EngineChunk, EngineFault, EngineRequest, ReplicaEngine, ScoredReply, TokenUsage
 from models.engine_kinds import RestartingEngine
 from models.errors import EngineFailed
 from serve.cluster.replicas.applications import BOUND_KEY
 from serve.cluster.replicas.cached_beginnings import CacheContents, TooSlow, beginnings
 from serve.fairness.replica_turns import FairGeneration
+from serve.fairness.spare_time import SpareTime
 from serve.metrics.counts import ReplicaMetrics
 from serve.money.prompt_bound import proven_bound
 from serve.processes.connections import Connections, Place
@@ -38,9 +39,11 @@ TOKEN_BYTES = 32
 ASKED = Struct(f"!{TOKEN_BYTES}sI")
 # Kind, tokens of prompt, completion, cache and reasoning, bytes that follow.
 HEAD = Struct("!BIIIII")
-_CHUNK, _LAST_CHUNK, _FAULT, _REFUSAL, _CACHED = range(5)
+_CHUNK, _LAST_CHUNK, _FAULT, _REFUSAL, _CACHED, _LAST_WITH_REPLY = range(6)
+# How many token ids of the reply stand before the last bytes.
+REPLY = Struct("!I")
 REFUSAL = HEAD.pack(_REFUSAL, 0, 0, 0, 0, 0)
-# A key of a prompt's beginning, as the machines of a cluster write them.
+# A key of a prompt's beginning, and a token id, as the machines of a cluster write them.
 KEY = "I"
 # An ingress is told of changes at once, and then no sooner than this: many at a time cost it less.
 TELL_EVERY_S = 0.05
@@ -103,9 +106,11 @@ def frame(item: EngineChunk | EngineFault) -> bytes:
     if isinstance(item, EngineFault):
         fault = to_json(item)
         return HEAD.pack(_FAULT, 0, 0, 0, 0, len(fault)) + fault
-    usage, kind = item.usage, _LAST_CHUNK if item.finished else _CHUNK
+    usage, kind, data = item.usage, _LAST_CHUNK if item.finished else _CHUNK, item.data
+    if item.reply:
+        kind, data = _LAST_WITH_REPLY, REPLY.pack(len(item.reply)) + array(KEY, item.reply).tobytes() + data
     tokens = (usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.reasoning_tokens)
-    return HEAD.pack(kind, *tokens, len(item.data)) + item.data
+    return HEAD.pack(kind, *tokens, len(data)) + data
 
 
 async def read_frame(source: Source) -> EngineChunk | EngineFault:
@@ -116,6 +121,10 @@ async def read_frame(source: Source) -> EngineChunk | EngineFault:
     data = await source.readexactly(size) if size else b""
     if kind == _FAULT:
         return EngineFault(**from_json(data))
+    if kind == _LAST_WITH_REPLY:
+        end = REPLY.size + REPLY.unpack_from(data)[0] * array(KEY).itemsize
+        reply = tuple(array(KEY, data[REPLY.size : end]))
+        return EngineChunk(data[end:], TokenUsage(*tokens), finished=True, reply=reply)
     return EngineChunk(data, TokenUsage(*tokens), finished=kind == _LAST_CHUNK)
 
 
@@ -328,7 +337,8 @@ def bound_of(engine: ReplicaEngine) -> dict[str, int] | None:
 
 class Replica:
     """To be made and used in one event loop. `start_again` makes an engine in the place of one that died; `give_up` is
-    called where it cannot, or is None. `metrics`, where it has any, are counted in the same loop."""
+    called where it cannot, or is None. `metrics`, where it has any, are counted in the same loop; `spare_share`: of the
+    engine's time, what replies may be scored in."""
 
     def __init__(
         self,
@@ -337,6 +347,7 @@ class Replica:
         *,
         give_up: Callable[[], None],
         metrics: ReplicaMetrics | None = None,
+        spare_share: float = 0.0,
     ) -> None:
         # Of every engine that follows too: template and tokenizer stay.
         self._bound = bound_of(engine)
@@ -346,6 +357,7 @@ class Replica:
             self._engine.generate, places=engine.places, pause=self._engine.pause, observer=metrics
         )
         self._port = ReplicaPort(fair.generate, self._contents)
+        self._spare = SpareTime(fair.quiet_s, share=spare_share)
 
     def _restarted(self) -> None:
         self._contents.clear()
@@ -365,6 +377,10 @@ class Replica:
         self, request: EngineRequest, *, beyond_context: bool = False
     ) -> int | EngineFault:
         return await self._engine.count_tokens(request, beyond_context=beyond_context)
+
+    async def score(self, request: EngineRequest, reply: Sequence[int]) -> ScoredReply | EngineFault:
+        """In the time that nobody else wants, within its share: the caller gives up when it has waited long enough."""
+        return await self._engine.score(request, reply, self._spare.turn)
 
     def check(self) -> None:
         """Raises `EngineFailed` where the engine is dead. One that is being restarted is not reported."""

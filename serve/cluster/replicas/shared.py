@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from models.engine import EngineChunk, EngineFault, EngineRequest, SleepableEngine
+from models.engine import EngineChunk, EngineFault, EngineRequest, ScoredReply, SleepableEngine
 from models.engine_kinds import RestartingEngine
 from models.errors import EngineFailed
 from serve.cluster.replicas.applications import bound_key
@@ -63,6 +63,10 @@ class SharedReplica:
     ) -> int | EngineFault:
         engine = self._engines[request.model_id]
         return await engine.count_tokens(request, beyond_context=beyond_context)
+
+    async def score(self, request: EngineRequest, reply: Sequence[int]) -> ScoredReply | EngineFault:
+        """No model is woken for what nobody waits for, and none is kept awake."""
+        return EngineFault("rejected", "models that take turns score no replies")
 
     def check(self) -> None:
         """Raises `EngineFailed` where an engine is dead, or nobody swaps them any more."""

@@ -24,6 +24,8 @@ CHUNKS = (
     EngineChunk(b"", TokenUsage(7, 3, 4), finished=False),
     EngineChunk(bytes(range(256)) * 4096, TokenUsage(2**32 - 1, 5, 4, 3), finished=True),
 )
+# The last of one that keeps its reply.
+KEPT = EngineChunk(b"{}", TokenUsage(7, 3), finished=True, reply=(0, 2**32 - 1, 150_000))
 Item = EngineChunk | EngineFault
 Generate = Callable[[EngineRequest], AsyncGenerator[Item, None]]
 
@@ -84,6 +86,11 @@ async def all_of(client: ReplicaClient, address: Address, asked: EngineRequest) 
 async def test_a_reply_arrives_item_by_item_as_it_was_sent() -> None:
     async with reaching(answering(*CHUNKS)) as (client, address):
         assert await all_of(client, address, request()) == list(CHUNKS)
+
+
+async def test_the_tokens_of_a_reply_arrive_with_its_end() -> None:
+    async with reaching(answering(CHUNKS[0], KEPT)) as (client, address):
+        assert await all_of(client, address, request()) == [CHUNKS[0], KEPT]
 
 
 async def test_a_request_arrives_as_it_was_sent() -> None:

@@ -12,8 +12,10 @@ from serve.prompt_compression.options import (
     ProjectCompression,
     PromptCompressionOptions,
     default_of,
+    settings_of,
     stored_default,
 )
+from tests.serve.compressing import served_model
 
 ALL = {
     "keep": 0.95,
@@ -23,6 +25,7 @@ ALL = {
     "on_failure": "refuse",
     "mark_gaps": True,
     "holdout": 0.02,
+    "verify": 0.01,
     "retain_s": 3600,
 }
 BAD: list[dict[str, Any]] = [
@@ -43,6 +46,8 @@ BAD: list[dict[str, Any]] = [
     {"mark_gaps": "yes"},
     {"holdout": -0.1},
     {"holdout": 1.1},
+    {"verify": -0.1},
+    {"verify": 1.1},
     {"retain_s": -1},
     {"retain_s": 10**30},
 ]
@@ -121,3 +126,13 @@ def test_a_default_that_cannot_be_read_is_off_and_logged_once(
     with caplog.at_level(logging.WARNING, logger="pith.compression"):
         assert [default_of(text) for _ in range(3)] == [None] * 3
     assert [text in record.getMessage() for record in caplog.records] == [True]
+
+
+def test_a_share_of_the_project_is_not_changed_by_a_request() -> None:
+    models = {"m": served_model()}
+    asked = PromptCompressionOptions(verify=0.0, holdout=1.0)
+    default = ProjectCompression(verify=0.5, holdout=0.1)
+    both = settings_of(asked, default, models)
+    assert (both.verify, both.holdout) == (0.5, 0.1)
+    assert settings_of(asked, ProjectCompression(), models).holdout == 1.0
+    assert settings_of(PromptCompressionOptions(), None, models).verify == 0.0

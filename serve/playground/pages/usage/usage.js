@@ -3,6 +3,7 @@ import { ask } from "../api/request.js";
 import { byId, make, say } from "../parts/dom.js";
 import { count, dollars } from "../parts/format.js";
 import { askForKey, currentKey, onKey } from "../parts/key.js";
+import { plainTable } from "../parts/table.js";
 import { dayPlot, namePlot } from "./plots.js";
 
 const DAY_MS = 86_400_000;
@@ -58,7 +59,7 @@ class Usage {
       return (await ask(`v1/usage?${asked}`, { key: currentKey(), signal })).body;
     };
     const [byDay, byModel, byRoute] = await Promise.all(["day", "model", "route"].map(by));
-    return { total: byDay.total, days: everyDay(byDay.data, start, end), models: byModel.data, routes: byRoute.data };
+    return { total: byDay.total, days: everyDay(byDay.data, start, end), models: byModel.data, routes: byRoute.data, kept: byModel.preservation ?? [] };
   }
 
   #showNoKey() {
@@ -67,7 +68,7 @@ class Usage {
     byId("usage").replaceChildren(make("div", { class: "empty" }, make("p", {}, "Usage is a key’s own: it needs one."), button));
   }
 
-  #show({ total, days, models, routes }) {
+  #show({ total, days, models, routes, kept }) {
     this.#isLoaded = true;
     const spent = [{ name: "Spend", value: (row) => row.cost_usd }];
     const tokens = [
@@ -82,7 +83,7 @@ class Usage {
       ...named("Spend by model", (row) => row.model, models, spent),
       ...named("Spend by route", (row) => row.route ?? "earlier", routes, spent),
     ];
-    byId("usage").replaceChildren(totals(total), make("div", { class: "plots" }, ...plots));
+    byId("usage").replaceChildren(totals(total), make("div", { class: "plots" }, ...plots), ...(kept.length ? [preserved(kept)] : []));
     say(byId("usage-said"), `${count(total.requests)} requests, ${dollars(total.cost_usd)}.`);
   }
 }
@@ -103,6 +104,23 @@ function totals(total) {
     ["Saved", dollars(total.net_saved_usd)],
   ];
   return make("dl", { class: "totals" }, ...rows.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
+}
+
+// What compression changed in replies that were scored again under the whole prompt.
+function preserved(rows) {
+  const share = (value) => `${(100 * value).toFixed(1)}%`;
+  const ranged = (write, mean, low, high) => `${write(mean)} (${write(low)} to ${write(high)})`;
+  const columns = [
+    { name: "Model", shown: (row) => row.model },
+    { name: "Compressed", shown: (row) => row.kind.replaceAll("_", " ").replaceAll("+", ", ") },
+    { name: "Chats checked", shown: (row) => count(row.checked_chats), number: true },
+    { name: "Nats a token", shown: (row) => ranged((value) => value.toFixed(3), row.nats_per_token, row.nats_low, row.nats_high) },
+    { name: "Same likeliest token", shown: (row) => ranged(share, row.agreement, row.agreement_low, row.agreement_high) },
+  ];
+  const title = "What compression changed";
+  const words =
+    "Replies of the project that were scored again under the whole prompt, with intervals that hold at every look (95%). Up to 512 tokens of each; harm in later turns is not seen, and an answer that is right in other words counts as changed.";
+  return make("section", {}, make("h2", {}, title), make("p", {}, words), plainTable(title, columns, rows));
 }
 
 // A day without usage has no row.
