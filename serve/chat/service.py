@@ -132,7 +132,7 @@ class ChatService:
             held = await stack.enter_async_context(holding)
             sent = chat if compressed is None else self._rewritten(chat, compressed)
             request = sent.held_to(held.most) if held.terms.tokens.is_shrunk else sent.request
-            if kept := self.verifier.kept_of(compressed):
+            if compressed is not None and (kept := self.verifier.kept_of(compressed)):
                 request = replace(request, keep_reply=kept)
             whole = chat.request.messages
             yield EngineReply(engine, request, admitted, held, observed, self.verifier, whole, compressed)

@@ -160,9 +160,9 @@ class Verifier:
     _bytes: int = field(default=0, init=False)
     _is_closed: bool = field(default=False, init=False)
 
-    def kept_of(self, compressed: CompressedChat | None) -> int:
+    def kept_of(self, compressed: CompressedChat) -> int:
         """Tokens of its reply that a chat is to keep: those of a sampled one whose prompt was really compressed."""
-        if not self.is_on or compressed is None or not compressed.result.compressed:
+        if not self.is_on or not compressed.result.compressed:
             return 0
         share = compressed.prompt.settings.verify
         return MOST_REPLY if share > 0 and self.draw() < share else 0

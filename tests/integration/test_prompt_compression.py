@@ -132,6 +132,26 @@ def test_nothing_to_compress_changes_nothing(client: openai.OpenAI) -> None:
     assert reply.usage is not None and told["original_tokens"] == reply.usage.prompt_tokens
 
 
+def test_a_sampled_reply_is_scored_again_by_the_model_that_gave_it(server: Server) -> None:
+    checked = json.dumps({"target_ratio": 0.3, "verify": 1})
+    key = server.new_key(f"checked-{secrets.token_hex(4)}", project=("--compression", checked))
+    with server.client(key=key) as http:
+        for stream in (False, True):
+            body = {"messages": agent(), "max_tokens": 40, "stream": stream, "temperature": 0}
+            reply = http.post("/v1/chat/completions", json=body)
+            assert reply.status_code == 200, reply.text
+
+        def found() -> Any:
+            rows = http.get("/v1/usage?group_by=model").json()["preservation"]
+            return rows if rows and rows[0]["checked_chats"] == 2 else None
+
+        (row,) = wait_for(found, what="both checks", timeout_s=120, every_s=0.5)
+    assert (row["model"], row["kind"]) == (MODEL, "tool_text")
+    # Other tokens are the likeliest in some places without what was left out, and it is nobody's bill.
+    assert 0 < row["agreement"] <= 1 and -1 <= row["nats_per_token"] <= 4
+    assert row["nats_low"] <= row["nats_per_token"] <= row["nats_high"]
+
+
 def test_a_running_server_follows_what_an_operator_sets(server: Server, project: str, key: str) -> None:
     with server.client(key=key) as http:
 

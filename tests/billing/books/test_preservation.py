@@ -31,7 +31,9 @@ async def told(books: Books, by: Any, **which: Any) -> list[Preservation]:
     return await books.database.read(partial(preservation, by=by, **which))
 
 
-async def test_chats_count_alike_whatever_their_length_and_the_intervals_have_their_means(books: Books) -> None:
+async def test_chats_count_alike_whatever_their_length_and_the_intervals_have_their_means(
+    books: Books,
+) -> None:
     caller = await books.new_caller()
     await written(books, caller, 0.1, 0.3, scored_tokens=10, agreeing_tokens=10)
     await written(books, caller, 0.5, scored_tokens=500, agreeing_tokens=250)

@@ -12,7 +12,9 @@ import pytest
 from billing.accounts.keys import KeyTerms
 from billing.adjustments.adjustments import Adjustments
 from billing.caller import ProjectLimits
+from billing.preservation.checks import PreservationStore
 from serve.account.route import MAX_WAITING
+from tests.billing.preservation.test_checks import check_of
 from tests.serve.served import PROMPT_TOKENS, Client, Served, token_cost
 
 COST_USD = token_cost(6) / 10**9
@@ -202,3 +204,16 @@ async def test_while_the_ledger_is_away_they_say_so(served: Served) -> None:
     for path in ("/v1/usage", "/v1/limits"):
         reply = await served.get(path).run()
         assert (reply.status, reply.json()["error"]["code"]) == (503, "ledger_unavailable")
+
+
+async def test_usage_by_model_has_what_compression_changed_in_the_projects_replies(served: Served) -> None:
+    caller = await served.accounts.authenticate(served.key, now=datetime.now(UTC))
+    stranger = await served.accounts.authenticate(await served.new_key(), now=datetime.now(UTC))
+    store = PreservationStore(served.database)
+    for payer, nats in ((caller, 0.25), (caller, 0.75), (stranger, 3.0)):
+        await store.record(check_of(payer, datetime.now(UTC), model_id="alpha", nats_per_token=nats))
+    (row,) = (await asked(served, "?group_by=model"))["preservation"]
+    assert (row["model"], row["kind"], row["checked_chats"]) == ("alpha", "text", 2)
+    assert row["nats_low"] <= row["nats_per_token"] == 0.5 <= row["nats_high"]
+    assert "preservation" not in await asked(served, "?group_by=day")
+    assert (await asked(served, "?group_by=model&start=2020-01-01&end=2020-02-01"))["preservation"] == []

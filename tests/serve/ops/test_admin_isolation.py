@@ -115,6 +115,7 @@ def test_usage_says_when_there_is_more(ledgers: Ledgers) -> None:
                 query = {"by": "workspace", "limit": limit, "savings": savings}
                 body = admin.get("/admin/v1/usage", params=query).json()
                 assert len(body["data"]) <= limit and (savings or body["has_more"] is has_more)
+                assert ("preservation" in body) is savings
             as_csv = admin.get("/admin/v1/usage", params={"limit": limit, "format": "csv"})
             assert as_csv.headers["x-has-more"] == str(has_more).lower()
             assert len(as_csv.text.splitlines()) == 1 + limit
