@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from models.embedded.install import file_lock, is_intact, sha256_of
@@ -53,7 +54,8 @@ def ensure_fetched(
         return folder
     try:
         out_dir.mkdir(parents=True, exist_ok=True)
-        with file_lock(out_dir, f".{NAME}.lock"):
+        waits = partial(say, f"waiting for another process that fetches {NAME}")
+        with file_lock(out_dir, f".{NAME}.lock", waits):
             if not is_intact(folder, wanted):
                 scratch.mkdir(exist_ok=True)
                 wheel = _wheel_in(scratch, requirements, say)

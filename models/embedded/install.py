@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -88,11 +88,16 @@ def _copy_checked(source: Path, target: Path, digest: str) -> None:
 
 
 @contextmanager
-def file_lock(out_dir: Path, name: str = ".lock") -> Iterator[None]:
-    """Holds a file lock, which the system gives back even when the process is killed."""
+def file_lock(out_dir: Path, name: str = ".lock", waits: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Holds a file lock, which the system gives back even when the process is killed. `waits` is called where another
+    process has it."""
     lock = os.open(out_dir / name, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waits()
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield
     finally:
         os.close(lock)

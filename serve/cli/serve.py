@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
+import signal
 import socket
 import sys
 from contextlib import ExitStack
@@ -63,6 +64,8 @@ def serve(
     progress.say(f"pith starts from {config}; what it keeps is in {settings.state_dir}")
     for line in unpinned_revisions(settings):
         progress.say(f"warning: {line}")
+    # Until the server has its own handlers, what is being fetched ends with this process, as with Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     settings = without_missing(settings, progress)
     progress.begin("opening the ledger")
     key = asyncio.run(prepare_ledger(settings, catalog_of(settings), now=now()))

