@@ -1,19 +1,20 @@
 """Measures whether the engine's own check of a compressed chat tells that its evidence was lost.
 
-`python -m benchmarks.answers.preservation --key KEY --admin-key KEY` asks held-out cases under compression with
-`verify: 1`, takes from `/v1/compress` what was sent, judges it as its suite does, and reads the checks from the admin
-API. The server scores in a share of the engine's time, `compression.chat.verify_engine_share`.
+`python -m benchmarks.answers.preservation --key KEY --ledger URL` asks held-out cases under compression with
+`verify: 1`, takes from `/v1/compress` what was sent, judges it as its suite does, and reads the checks in the ledger.
+The server scores in a share of the engine's time, `compression.chat.verify_engine_share`.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
+import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
+from typing import Protocol
 
 import httpx
 
@@ -29,10 +30,12 @@ from benchmarks.load import machine
 from benchmarks.load.bars import bars
 from benchmarks.load.report import Report, table
 from benchmarks.quality.scoring import judge
+from billing.errors import LedgerUnavailable
+from billing.preservation.checks import PreservationCheck, PreservationStore
+from billing.store.database import open_database
 
 RATIOS = (0.25, 0.1, 0.05)
 ARMS = tuple(Arm(f"{ratio:g}", all_of, {"target_ratio": ratio, "verify": 1.0}) for ratio in RATIOS)
-CHECKS = "/admin/v1/preservation/checks"
 LOOK_S = 1.0
 HEAD = (
     "suite", "replies", "lost", "AUROC of nats a token", "AUROC of 1 - agreement", "nats a token, median: lost",
@@ -108,69 +111,69 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
         out=Path("var/bench-preservation"),
         limit=25,
     )
-    parser.add_argument("--ops", default="http://127.0.0.1:9464", help="address of the admin API")
-    parser.add_argument(
-        "--admin-key", default=os.environ.get("PITH_ADMIN_KEY", ""), help="default $PITH_ADMIN_KEY"
-    )
+    parser.add_argument("--ledger", default="sqlite:///var/pith.db", help="the server's billing.database_url")
     parser.add_argument("--wait-s", type=float, default=120.0, help="for the checks of a case")
     return parser.parse_args(words)
 
 
+class ReadsChecks(Protocol):
+    """`PreservationStore`, of which nothing else is wanted here."""
+
+    async def read(self) -> list[PreservationCheck]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """The engine's checks, by the request that each is of. `ops` is the admin API."""
+    """The engine's checks in the ledger, by the request that each is of: the admin API has their sums alone."""
 
-    ops: httpx.Client
+    store: ReadsChecks
     wait_s: float
 
-    def of(self, request_ids: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
-        """Waits for them; those that are not there in time are left out: the server may drop some. Raises
-        `Refused`."""
+    async def of(self, request_ids: Collection[str]) -> Mapping[str, PreservationCheck]:
+        """Waits for them; those that are not there in time are left out: the server may drop some."""
         until = time.monotonic() + self.wait_s
         while True:
-            found = {id_: check for id_ in request_ids if (check := self._check(id_))}
+            found = {
+                each.request_id: each for each in await self.store.read() if each.request_id in request_ids
+            }
             if len(found) == len(request_ids) or time.monotonic() > until:
                 return found
-            time.sleep(LOOK_S)
-
-    def _check(self, request_id: str) -> Mapping[str, float] | None:
-        response = self.ops.get(CHECKS, params={"request_id": request_id})
-        if response.status_code != 200:
-            raise Refused(f"{request_id}: {response.status_code} {response.text[:500]}")
-        return next(iter(response.json()["data"]), None)
+            await asyncio.sleep(LOOK_S)
 
 
-def measure(cases: Sequence[Case], run: Run, checks: Checks) -> Iterator[Sequence[Checked]]:
+async def measure(cases: Sequence[Case], run: Run, checks: Checks) -> AsyncIterator[Sequence[Checked]]:
     """One case at a time: the engine scores while nobody asks it. Raises `Refused`."""
     for case in cases:
         run.ask(case, is_alone=True)
         asked = [(arm, run.record.answers.get((case.name, arm.name))) for arm in run.arms]
-        ids = [(arm, answer.request_id) for arm, answer in asked if answer and answer.fits]
-        found = checks.of([request_id for _, request_id in ids])
+        ids = {answer.request_id: arm for arm, answer in asked if answer and answer.fits}
+        found = await checks.of(ids)
         yield [
             Checked(
                 case.suite, case.name, arm.name, is_lost(run.reader.http, case, arm, run.reader.prompt),
-                found[request_id]["nats_per_token"], found[request_id]["agreement"],
+                found[request_id].nats_per_token, found[request_id].agreement,
             )
-            for arm, request_id in ids if request_id in found
+            for request_id, arm in ids.items() if request_id in found
         ]  # fmt: skip
 
 
-def checked_of(cases: Sequence[Case], record: Record, asked: argparse.Namespace) -> list[Checked]:
-    """Raises `Refused` and `httpx.TransportError`."""
+async def checked_of(cases: Sequence[Case], record: Record, asked: argparse.Namespace) -> list[Checked]:
+    """Raises `Refused`, `httpx.TransportError` and `LedgerUnavailable`."""
+    database = open_database(asked.ledger)
+    checks = Checks(PreservationStore(database), asked.wait_s)
+    headers = {"Authorization": f"Bearer {asked.key}"}
     until = time.monotonic() + 60 * asked.minutes
-    with (
-        httpx.Client(base_url=asked.url, headers=_bearer(asked.key), timeout=TIMEOUT_S) as http,
-        httpx.Client(base_url=asked.ops, headers=_bearer(asked.admin_key), timeout=TIMEOUT_S) as ops,
-        bars() as progress,
-    ):
-        run = Run(Reader(http, PROMPTS[asked.prompt], asked.model), ARMS, record, until)
-        found = measure(cases, run, Checks(ops, asked.wait_s))
-        return [each for some in progress.track(found, total=len(cases)) for each in some]
-
-
-def _bearer(key: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {key}"}
+    found: list[Checked] = []
+    try:
+        with httpx.Client(base_url=asked.url, headers=headers, timeout=TIMEOUT_S) as http, bars() as progress:
+            bar = progress.add_task("cases", total=len(cases))
+            run = Run(Reader(http, PROMPTS[asked.prompt], asked.model), ARMS, record, until)
+            async for some in measure(cases, run, checks):
+                found += some
+                progress.advance(bar)
+    finally:
+        await database.close()
+    return found
 
 
 def main() -> None:
@@ -178,11 +181,13 @@ def main() -> None:
     cases, record = cases_of(asked), record_of(asked)
     facts = machine.facts("benchmarks.answers.preservation")
     try:
-        checked = checked_of(cases, record, asked)
+        checked = asyncio.run(checked_of(cases, record, asked))
     except Refused as error:
         raise SystemExit(f"the server refused {error}") from error
     except httpx.TransportError as error:
-        raise SystemExit(f"no server answers at {asked.url} or {asked.ops}: {error}") from error
+        raise SystemExit(f"no server answers at {asked.url}: {error}") from error
+    except LedgerUnavailable as error:
+        raise SystemExit(f"--ledger {asked.ledger}: {error}") from error
     what = {"server": asked.url, "model": asked.model or "server default", "data": str(asked.data),
             "prompt": asked.prompt}  # fmt: skip
     report_of(checked, {**facts, **what}).publish(asked.out)

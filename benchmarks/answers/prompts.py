@@ -61,4 +61,4 @@ PROMPTS: Mapping[str, Prompt] = {
         ),
     ),
 }
-DEFAULT = "plain"
+DEFAULT = "twice"
