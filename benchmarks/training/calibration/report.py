@@ -25,8 +25,8 @@ Each question is compressed at 14 ratios from 0.02 to 0.9; the scorers were trai
 calibration that saw other questions of its suite (five folds); *left out*: by one that saw no suite of its family. Kept
 means: an answer (nq, xquad, papers, tickets, chats), all needed sentences, answers or turns (hotpot, wiki2, musique,
 dialogues), all values (tau, agents, coding), all that was asked for (the kinds of input of
-[compression-quality.md](compression-quality.md)), a line of each kind (logs), the pair (kv), half of the evidence's tokens (qmsum); of a
-tool's result in JSON (`lexical results`) all values that a later call repeats and that nothing else of the conversation
+[compression-quality.md](compression-quality.md)), a line of each kind (logs), the pair (kv), half of the evidence's
+tokens (qmsum); of a tool's result in JSON (`lexical results`) all values that a later call repeats and that nothing else of the conversation
 has (tau; made: generated records), or an answer (asked: searches, look-ups).
 Warnings are counted at ratios from 0.05 to 0.5, everything else at all ratios.
 
