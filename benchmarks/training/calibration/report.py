@@ -26,8 +26,8 @@ calibration that saw other questions of its suite (five folds); *left out*: by o
 means: an answer (nq, xquad, papers, tickets, chats), all needed sentences, answers or turns (hotpot, wiki2, musique,
 dialogues), all values (tau, agents, coding), all that was asked for (the kinds of input of
 [compression-quality.md](compression-quality.md)), a line of each kind (logs), the pair (kv), half of the evidence's
-tokens (qmsum); of a tool's result in JSON (`lexical results`) all values that a later call repeats and that nothing else of the conversation
-has (tau; made: generated records), or an answer (asked: searches, look-ups).
+tokens (qmsum); of a tool's result in JSON (`lexical results`) all values that a later call repeats and that nothing
+else of the conversation has (tau; made: generated records), or an answer (asked: searches, look-ups).
 Warnings are counted at ratios from 0.05 to 0.5, everything else at all ratios.
 
 ![Reliability](calibration.png)
