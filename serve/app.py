@@ -297,23 +297,15 @@ def build_service(
     limiter = limiter or open_limiter(settings)
     admissions = _admissions(settings, catalog, ledger, limiter, refusals)
     originals = open_originals(settings, database, metrics.originals)
-    work = work_of(
-        settings,
-        catalog,
-        admissions,
-        metrics,
-        originals,
-        database,
-        engines,
-        compressors or {},
-        retrievers or {},
-    )
+    compressors = compressors or {}
+    rooms = (metrics, originals, database, engines, compressors, retrievers or {})
+    work = work_of(settings, catalog, admissions, *rooms)
     accounts = accounts or _accounts(settings, database)
     endpoints, lease_s = work.endpoints(catalog), (lease or LeaseTimes()).batch_s
     batches = open_batches(
         settings, database, endpoints, accounts, admissions, lease_s=lease_s, tracer=tracer
     )
-    running = RunningModels(engines, compressors or {})
+    running = RunningModels(engines, compressors)
     about = about_of(settings, catalog, compresses=work.compress is not None, running=running.now)
     services = Services(
         catalog=catalog,
@@ -321,7 +313,7 @@ def build_service(
         accounts=accounts,
         limiter=limiter,
         prices=admissions.prices,
-        ready=readiness(settings, engines, compressors or {}),
+        ready=readiness(settings, engines, compressors),
         metrics=metrics.http,
         clock=now,
         max_body_bytes=settings.server.max_body_bytes,

@@ -1,4 +1,4 @@
-"""Where a view of the input has its text from: what it leaves out of the input, and what it decodes."""
+"""Map from a view of the input to the input: what the view leaves out of it, and what it decodes."""
 
 from __future__ import annotations
 
