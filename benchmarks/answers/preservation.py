@@ -34,7 +34,9 @@ from billing.errors import LedgerUnavailable
 from billing.preservation.checks import PreservationCheck, PreservationStore
 from billing.store.database import open_database
 
-RATIOS = (0.25, 0.1, 0.05)
+RATIOS = (0.25, 0.1, 0.05, 0.02)
+# Of either kind: an area of fewer, and its interval, say nothing.
+FEWEST = 5
 ARMS = tuple(Arm(f"{ratio:g}", all_of, {"target_ratio": ratio, "verify": 1.0}) for ratio in RATIOS)
 LOOK_S = 1.0
 HEAD = (
@@ -70,7 +72,10 @@ def is_lost(http: httpx.Client, case: Case, arm: Arm, prompt: Prompt) -> bool:
 
 
 def area(checked: Sequence[Checked], figure: str) -> Auroc | None:
-    """Cases are groups: their ratios are not independent of each other."""
+    """Cases are groups: their ratios are not independent of each other. None of fewer than `FEWEST` of a kind."""
+    lost = sum(each.is_lost for each in checked)
+    if min(lost, len(checked) - lost) < FEWEST:
+        return None
     found = [(each, each.nats if figure == "nats" else 1 - each.agreement) for each in checked]
     return auroc([Sample(each.case, value, each.is_lost) for each, value in found])
 
