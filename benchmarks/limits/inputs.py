@@ -67,6 +67,11 @@ HOSTILE: dict[str, Callable[[int], str]] = {
     "comments that do not end": lambda size: _page("<!--" * (size // 4)),
     "scripts that do not end": lambda size: _page("<script>" * (size // 8)),
     "cells": lambda size: _page("<table><tr>" + "<td>a" * (size // 5)),
+    "rows without ends": lambda size: "<p>x</p><p>y</p><table>" + "<tr><td>a" * (size // 9),
+    "line breaks in a cell": lambda size: _page("<table><tr><td>" + "<br>" * (size // 4) + "a"),
+    "pages in a text": lambda size: (
+        "text\n<html><p>a</p><p>b</p><p>Some sentence.</p></html>\n" * (size // 55)
+    ),
     "references": lambda size: _page("&lt;a " * (size // 6)),
     "stack traces": lambda size: (
         'Traceback (most recent call last):\n  File "x"\nValueError: no\n' * (size // 62)

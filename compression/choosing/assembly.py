@@ -119,7 +119,9 @@ class Assembler:
         if frame is not None and self._text.frames[frame].kind == "json":
             return self.gap_before(after)
         if units[before].document != units[after].document:
-            return self.gap_before(self._text.documents[units[after].document].units[0])
+            gap = self.gap_before(self._text.documents[units[after].document].units[0])
+            # A page's heading may bring its own tag: then what parts it from its text parts that, too.
+            return gap if gap.end > gap.start else self.gap_before(after)
         if units[before].paragraph != units[after].paragraph:
             return self.gap_before(self._paragraph_first[units[after].paragraph])
         return self.gap_before(after)

@@ -1,11 +1,12 @@
 """Queries that ask for what a page says as a whole: then its main text comes first, from its beginning."""
 
+from collections.abc import Sequence
+
 from compression.source.edits import is_within
 from compression.source.text import content_terms
 from compression.source.units import Segmentation
 
-# Words that ask for the whole, or name it, in the most common languages. That no other word of the query is in the page
-# is what tells; these only do not count.
+# Words that ask for the whole, or name it, in the most common languages.
 _WHOLE_WORDS = """
 summarize summarise summary summarization tl dr tldr gist overview outline recap brief briefly short shorten
 main key points point takeaways content contents contain contains article page webpage website site web html
@@ -19,15 +20,37 @@ riassunto articolo pagina testo резюмируй кратко изложи п�
 # Letters that are left of a word without its ending, and how many an ending has.
 _STEM, _ENDING = 4, 3
 _WHOLE = frozenset(_WHOLE_WORDS.split())
+# Of scripts without spaces, where a query's terms are not its words.
+_UNSPACED = ("总结", "總結", "概括", "摘要", "要約")
 
 
 def asks_for_gist(query: str, text: Segmentation) -> bool:
-    """True where no word of the query that could tell one part of the page from another is in the page, in any form."""
-    terms = [term for term in content_terms(query) if term not in _WHOLE]
-    if not terms:
-        return True
+    """True where the text is a page, and the query has no word but such as ask for the whole."""
+    if not text.main or text.is_conversation:
+        return False
+    terms = _telling(query)
+    asks = not terms or any(word in query for word in _UNSPACED)
+    return asks and not _is_in(text, terms)
+
+
+def _telling(query: str) -> list[str]:
+    return [term for term in content_terms(query) if term not in _WHOLE]
+
+
+def with_place(text: Segmentation, scores: Sequence[float], query: str) -> list[float]:
+    """The scores as they are where a word of the query is in the page, in any form. Where none is, as in a question in
+    another language, the main text and what comes first of it weigh more; where the whole is asked for, that alone
+    counts."""
+    if asks_for_gist(query, text):
+        return by_place(text)
+    if not text.main or text.is_conversation or _is_in(text, _telling(query)):
+        return list(scores)
+    return [score * place for score, place in zip(scores, by_place(text), strict=True)]
+
+
+def _is_in(text: Segmentation, terms: Sequence[str]) -> bool:
     page = text.source.lower()
-    return not any(term[: max(_STEM, len(term) - _ENDING)] in page for term in terms)
+    return any(term[: max(_STEM, len(term) - _ENDING)] in page for term in terms)
 
 
 # Scores of the main text fall from 1 to here, and those of the rest from half of it.

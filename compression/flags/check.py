@@ -113,7 +113,7 @@ _TOLD = 0.02
 def main_text_flags(evidence: Evidence) -> Iterator[Flag]:
     """A page was asked for as a whole, and there was no room for all of its main text."""
     text = evidence.text
-    if not text.main or not asks_for_gist(evidence.query, text):
+    if not asks_for_gist(evidence.query, text):
         return
     main = [unit for unit in text.units if is_within(text.main, unit.start)]
     lost = [(unit.start, unit.end) for unit in main if not evidence.kept_length(unit.start, unit.end)]

@@ -14,7 +14,7 @@ from compression.calibration.estimate import Estimate, Estimator, ScoredText
 from compression.choosing.assembly import Assembler, renderer
 from compression.choosing.budget import Choice, budget_for
 from compression.choosing.diversity import diversify
-from compression.choosing.gist import asks_for_gist, by_place
+from compression.choosing.gist import with_place
 from compression.choosing.protection import protect
 from compression.choosing.selection import SelectionSettings
 from compression.flags import Evidence, check
@@ -272,11 +272,9 @@ def _ranked(scores: Sequence[float], prepared: Prepared) -> list[float]:
         worth = worths(text, given, request.query, frozenset(request.known))
         # Odds add up as worths do.
         given = [each / (1.0 + each) for each in worth]
-    elif text.main and asks_for_gist(request.query, text):
-        given = by_place(text)
     else:
         given = rank_history(text, with_findings(text, given, request.query), request.query)
-        given = with_replies(text, given)
+        given = with_place(text, with_replies(text, given), request.query)
     return diversify(text, given, read_salience(text))
 
 

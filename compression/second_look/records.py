@@ -40,7 +40,7 @@ def by_record(logits: Floats, text: Segmentation, has: NDArray[np.bool_], prior:
 
 
 def _is_json(text: Segmentation) -> bool:
-    if text.origin is not None or not any(frame.kind == "json" for frame in text.frames):
+    if text.is_conversation or not any(frame.kind == "json" for frame in text.frames):
         return False
     inside = 0
     for unit in text.units:

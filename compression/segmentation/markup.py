@@ -17,7 +17,7 @@ _TOKEN = re.compile(
     r"|&(?P<reference>#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});"
 )
 # Elements whose content is no text of the page, and has no tags of its own.
-_OPAQUE = frozenset({"script", "style", "svg", "iframe", "object", "canvas", "textarea", "noembed", "xmp"})
+OPAQUE = frozenset({"script", "style", "svg", "iframe", "object", "canvas", "textarea", "noembed", "xmp"})
 
 TokenKind = Literal["open", "close", "nothing", "reference"]
 
@@ -49,7 +49,7 @@ def tokens(source: str) -> Iterator[Token]:
             yield Token("nothing", found.start(), at)
             continue
         name = found["name"].lower()
-        if name in _OPAQUE and found["close"] is None and not found["attributes"].endswith("/"):
+        if name in OPAQUE and found["close"] is None and not found["attributes"].endswith("/"):
             at = _element_end(source, at, name, ends)
             yield Token("nothing", found.start(), at, name)
             continue

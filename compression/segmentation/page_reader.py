@@ -18,7 +18,8 @@ dl dt embed fieldset figcaption figure font footer form frame frameset h1 h2 h3 
 html input label legend li main map math menu menuitem nav noscript ol optgroup option output p param pre
 progress search section select slot summary table tbody td template tfoot th thead title tr ul video audio
 """
-_KNOWN = _INLINE | frozenset(_BLOCK_NAMES.split())
+# Elements of HTML; those that are opaque have no blocks.
+KNOWN = _INLINE | frozenset(_BLOCK_NAMES.split())
 _VOID_NAMES = """
 area base br col embed hr img input link meta param source track wbr
 """
@@ -57,12 +58,14 @@ BlockKind = Literal["text", "heading", "item", "row", "code"]
 
 @dataclass(slots=True)
 class Element:
-    """An element that holds blocks. `is_aside`: it, or one around it, says that it is beside the page's text."""
+    """An element that holds blocks. `is_aside`: it, or one around it, says that it is beside the page's text. `table`:
+    the number of the nearest table around it, itself included; 0 where there is none."""
 
     name: str
     parent: int
     is_aside: bool
     has_fields: bool = False
+    table: int = 0
 
 
 @dataclass(slots=True)
@@ -118,7 +121,7 @@ class PageReader:
             at = token.end
             if token.kind == "reference":
                 self._reference(token)
-            elif token.kind != "nothing" and token.name not in _KNOWN and "-" not in token.name:
+            elif token.kind != "nothing" and token.name not in KNOWN and "-" not in token.name:
                 self._text(token.start, token.end)
             elif token.kind == "open":
                 self._opened(token)
@@ -274,8 +277,10 @@ class PageReader:
     def _break_line(self, token: Token) -> None:
         """A line's end inside a block; two end it."""
         if self._block is None or self._in_row >= 0:
-            if self._gap.space is None:
-                self._gap.needed = [*self._gap.needed, token] if self._in_row >= 0 else []
+            if self._gap.space is None and self._in_row < 0:
+                self._gap.needed = []
+            elif self._gap.space is None and not (self._gap.needed and self._gap.needed[-1].name == "br"):
+                self._gap.needed.append(token)
             return
         if self._gap.tag is not None and self._gap.tag.name == "br":
             self._end_block()
@@ -305,12 +310,13 @@ class PageReader:
 
     def _push(self, token: Token) -> None:
         name = token.name
-        top = self.elements[self._stack[-1]]
-        if top.name == "p" or (top.name in _ENDED_BY and name in _ENDED_BY[top.name]):
+        while (top := self.elements[self._stack[-1]].name) == "p" or name in _ENDED_BY.get(top, ()):
             self._pop()
         outer = self._stack[-1]
-        self.elements.append(Element(name, outer, self.elements[outer].is_aside or self._says_aside(token)))
-        number = len(self.elements) - 1
+        number, around = len(self.elements), self.elements[outer]
+        is_aside = around.is_aside or self._says_aside(token)
+        table = number if name == "table" else around.table
+        self.elements.append(Element(name, outer, is_aside, table=table))
         self._stack.append(number)
         self._open[name] = self._open.get(name, 0) + 1
         if name in ("form", "button", "select"):

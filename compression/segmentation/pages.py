@@ -3,14 +3,15 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, islice
 
 from compression.segmentation.main_text import find_main
-from compression.segmentation.page_reader import Block, PageReader
+from compression.segmentation.markup import OPAQUE
+from compression.segmentation.page_reader import KNOWN, Block, PageReader
 from compression.segmentation.prose import add_sentences, split_long
 from compression.source.units import Builder, Segmentation, SegmentationSettings, Slice, merged
 
-_BEGINS = re.compile(r"(?<!\S)(?:<!doctype\s+html\b|<html[\s>]|<head[\s>]|<body[\s>])", re.IGNORECASE)
+_BEGINS = re.compile(r"^[ \t]*(?:<!doctype\s+html\b|<html[\s>])", re.IGNORECASE | re.MULTILINE)
 _ENDS = re.compile(r"<\\?/html\s*>", re.IGNORECASE)
 _FRAGMENT = re.compile(
     r"\s*<(?:!--|(?:div|section|article|main|p|ul|ol|table|h[1-6]|header|nav|span|a|form|body|head|meta|link|style|script"
@@ -21,9 +22,22 @@ _CLOSING = re.compile(
     r"<\\?/(?:p|div|li|ul|ol|a|span|td|tr|table|h[1-6]|section|article|main|b|i|em|strong|body|html|script)\s*>",
     re.IGNORECASE,
 )
+# Of a Markdown text with some tags: a fence, the rule under a table's head. Of changes to a file: their heads.
+_MARKDOWN = re.compile(r"^[ \t]{0,3}(?:```|~~~|\|?[ \t]*:?-{3,}:?[ \t]*\|)", re.MULTILINE)
+_DIFF = re.compile(r"^(?:diff --git |@@ -\d)", re.MULTILINE)
+_BLANK_LINE = re.compile(r"\n[ \t\r]*\n\s*")
+_TAG = re.compile(r"<([a-zA-Z][\w:-]{0,40})")
+_ANY_TAG = re.compile(r"<[^<>]*>")
 # What a program fills in: such a text is the source of a page.
 _TEMPLATE = re.compile(r"\{%|\{\{|<\?php|<%|\bclassName=|\bv-(?:if|for)=|\*ngIf=")
 _FEWEST = 4
+# What is around each is looked at by itself; what follows the last is text with marks in it.
+_MOST_PAGES = 200
+# Of the elements in a page's beginning, most are HTML's, or of a framework, which have a hyphen.
+_MOST_UNKNOWN = 0.2
+# Characters: a page with less text, and that a small part of it, is a program in a page.
+_LEAST_TEXT = 600
+_LEAST_SHARE = 0.05
 _MOSTLY = 0.9
 _SAMPLE = 20_000
 
@@ -31,7 +45,9 @@ _SAMPLE = 20_000
 def find_pages(source: str) -> list[Slice]:
     """The stretches of `source` that are pages or fragments of one, in order; none where most of it is something else,
     such as a program that writes a page, or a text about one."""
-    found = [Slice(start, end) for start, end in _whole_pages(source)]
+    if _DIFF.search(source, 0, _SAMPLE) is not None:
+        return []
+    found = [Slice(start, end) for start, end in islice(_whole_pages(source), _MOST_PAGES)]
     if not found and _is_fragment(source):
         found = [Slice(0, len(source))]
     if sum(page.end - page.start for page in found) * 2 < len(source):
@@ -41,15 +57,21 @@ def find_pages(source: str) -> list[Slice]:
 
 def _whole_pages(source: str) -> Iterator[tuple[int, int]]:
     at = 0
+    """One without an end is one where nothing stands before it."""
     while (begin := _BEGINS.search(source, at)) is not None:
         end = _ENDS.search(source, begin.end())
+        if end is None and source[: begin.start()].strip():
+            return
         at = len(source) if end is None else end.end()
         yield begin.start(), at
 
 
 def _is_fragment(source: str) -> bool:
-    """It begins with a tag, and tags are a good part of how it begins."""
-    if _FRAGMENT.match(source) is None:
+    """It begins with a tag, as most of what is parted by blank lines does, and nothing of it is Markdown."""
+    if _FRAGMENT.match(source) is None or _MARKDOWN.search(source, 0, _SAMPLE) is not None:
+        return False
+    parts = [part for part in _BLANK_LINE.split(source[:_SAMPLE]) if part.strip()]
+    if 2 * sum(part.lstrip().startswith("<") for part in parts) <= len(parts):
         return False
     return sum(1 for _ in _CLOSING.finditer(source, 0, _SAMPLE)) >= 2
 
@@ -58,10 +80,17 @@ def _is_page(source: str, page: Slice) -> bool:
     """False for what a program makes a page of, and for a page that is merely mentioned."""
     if sum(1 for _ in _CLOSING.finditer(source, page.start, min(page.end, page.start + 10 * _SAMPLE))) < 2:
         return False
-    return sum(1 for _ in _TEMPLATE.finditer(_without_scripts(source, page))) < _FEWEST
+    said = _without_scripts(source, page)
+    if sum(1 for _ in _TEMPLATE.finditer(said)) >= _FEWEST:
+        return False
+    names = [name.lower() for name in _TAG.findall(said)]
+    unknown = sum(1 for name in names if name not in KNOWN | OPAQUE and "-" not in name)
+    text = sum(map(len, _ANY_TAG.sub(" ", said).split()))
+    is_short = text < _LEAST_TEXT and text < _LEAST_SHARE * (page.end - page.start)
+    return unknown <= _MOST_UNKNOWN * len(names) and not is_short
 
 
-_SCRIPT = re.compile(r"<(script|style)\b")
+_SCRIPT = re.compile(r"<(script|style|svg|math)\b")
 
 
 def _without_scripts(source: str, page: Slice) -> str:
@@ -133,12 +162,7 @@ class _Writer:
 
     def _table_of(self, block: Block) -> int | None:
         """The number of the table that a row stands in; None for any other block."""
-        if block.kind != "row":
-            return None
-        at = block.element
-        while at > 0 and self._reader.elements[at].name != "table":
-            at = self._reader.elements[at].parent
-        return at
+        return self._reader.elements[block.element].table if block.kind == "row" else None
 
     def _add_block(self, block: Block) -> None:
         builder, settings = self.builder, self._settings

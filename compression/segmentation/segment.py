@@ -1,5 +1,6 @@
 """Segmentation of a source: every stretch goes to the module for its kind, and too many units are joined."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -131,8 +132,6 @@ class _Coarser:
             return False
         before, here = self._places[at - 1], self._places[at]
         if here.document != before.document:
-            return False
-        if here.document != before.document:
             # Of a frame with several documents in it, too.
             return False
         if here.whole is not None and here.whole == before.whole:
@@ -233,26 +232,27 @@ def segment_plain(source: str, settings: SegmentationSettings = _DEFAULT) -> Seg
 def _add_stretches(builder: Builder, pages: Sequence[Slice], settings: SegmentationSettings) -> None:
     """Pages by their markup, and what is around them by its lines."""
     source, at = builder.source, 0
+    lines = split_lines(source, most=settings.most_lines)
     for start, end in pages:
-        _add_lines(builder, settings, at, start)
+        _add_lines(builder, settings, _within(lines, at, start))
         builder.end_document(start)
         builder.graft(with_markup(segment_page(source[start:end], settings)), start)
         builder.end_document(end)
         at = end
-    _add_lines(builder, settings, at, len(source))
+    _add_lines(builder, settings, lines if not at else _within(lines, at, len(source)))
 
 
-def _add_lines(builder: Builder, settings: SegmentationSettings, start: int, end: int) -> None:
+def _within(lines: Sequence[Line], start: int, end: int) -> list[Line]:
+    """The lines between two places, those that reach over one cut there; none where there is only white space."""
+    first = bisect_right(lines, start, key=lambda line: line.end)
+    last = bisect_left(lines, end, lo=first, key=lambda line: line.start)
+    return [Line(max(start, line.start), min(end, line.end)) for line in lines[first:last]]
+
+
+def _add_lines(builder: Builder, settings: SegmentationSettings, lines: list[Line]) -> None:
     source = builder.source
-    if start == end or (start and source[start:end].isspace()):
+    if all(is_blank(source, line) for line in lines) and not source.isspace():
         return
-    lines = split_lines(source, most=settings.most_lines)
-    if (start, end) != (0, len(source)):
-        lines = [
-            Line(max(start, line.start), min(end, line.end))
-            for line in lines
-            if line.start < end and line.end > start
-        ]
     fences = with_code(source, lines, fenced_lines(source, lines))
     free = [True] * len(lines)
     for first, last in fences.items():

@@ -131,16 +131,72 @@ def test_a_summary_of_a_page_is_its_main_text_and_a_fact_beside_it_is_found(comp
         "tl;dr",
         "总结这篇文章",
         "Fasse den Artikel bitte kurz zusammen",
-        "Xyzzy plugh?",
     ],
 )
-def test_a_query_without_a_word_of_the_page_asks_for_all_of_it(query: str) -> None:
+def test_a_query_of_words_that_ask_for_the_whole_asks_for_all_of_it(query: str) -> None:
     assert asks_for_gist(query, segment(PAGE))
 
 
-@pytest.mark.parametrize("query", ["Summarize what the article says about dredging", "Who is responsible?"])
+@pytest.mark.parametrize(
+    "query",
+    ["Summarize what the article says about dredging", "Who is responsible?", "Wer trägt Verantwortung?"],
+)
 def test_a_query_with_a_word_of_the_page_does_not(query: str) -> None:
     assert not asks_for_gist(query, segment(PAGE))
+
+
+def test_a_question_in_another_language_is_not_taken_for_a_summary(compress: Compress) -> None:
+    said = "The hotel was built in 1932. It has a garden. A double room is 120 euros a night. Breakfast is served."
+    page = f"<html><body><p>{said.replace('. ', '.</p><p>')}</p></body></html>"
+    assert "120" in compress(page, 0.5, query="Wie viel kostet ein Doppelzimmer, 120?", marked=["120"]).output
+
+
+README = """<p align="center"><a href="https://example.org"><img src="logo.png"></a></p>
+
+# Pier
+
+Pier moors boats.
+
+```python
+async def moor(boat):
+    return {"boat": boat}
+```
+
+| berth | price |
+|---|---|
+| 1 | 20 |
+
+<p>Thanks.</p><p>More.</p>
+"""
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        README,
+        "<html><body><h1>Game</h1><p>Score</p><script>"
+        + "function collide() { return 1 }\n" * 90
+        + "</script></body></html>",
+        "     1\t<!DOCTYPE html>\n     2\t<html><body><p>a</p><p>b</p></body></html>\n",
+        "diff --git a/index.html b/index.html\n@@ -1,3 +1,3 @@\n <html>\n-<p>a</p>\n+<p>b</p>\n </html>\n",
+        '<table name="orders">' + '<order id="7"><line sku="x">a</line><td>b</td></order>' * 9 + "</table>",
+        "Put the snippet in the <head> of every page.\n\n```html\n<script src='a.js'></script>\n```\n"
+        + README,
+    ],
+    ids=["Markdown", "a program in a page", "numbered lines", "a diff", "XML", "a tutorial"],
+)
+def test_what_only_has_tags_in_it_is_no_page(source: str) -> None:
+    assert not find_pages(source)
+
+
+def test_a_page_without_an_end_does_not_swallow_what_is_before_it() -> None:
+    assert not find_pages("Document 1: notes\n" + "<html><body><p>a</p><p>b</p>")
+
+
+def test_what_follows_a_dropped_heading_does_not_run_into_what_is_before_it(compress: Compress) -> None:
+    sections = "".join(f"<h2>Report {n} of the sales in town</h2><p>Bob sold {n}</p>" for n in range(8))
+    output = compress(f"<html><body>{sections}</body></html>", 0.4, marked=["Bob"]).output
+    assert "Bob sold 1" in output and "1Bob" not in output and "townBob" not in output
 
 
 def test_a_page_in_a_member_of_json_leaves_json(compress: Compress) -> None:
