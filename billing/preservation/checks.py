@@ -23,8 +23,9 @@ KEPT_DAYS = 400
 # Deleted in one transaction, and the pause after it, so that no writer waits long.
 DELETED_AT_ONCE = 1000
 PAUSE_S = 0.01
-# The checks that a report or a controller reads at the most, the newest: some seconds of arithmetic.
-MOST_READ = 100_000
+# The checks that a report or a controller reads at the most, the newest: on PostgreSQL they are summed in the event
+# loop, for a tenth of a second.
+MOST_READ = 20_000
 # A chat's nats a token count within these bounds, without which no interval could be given: a reply whose each token is
 # e^4 = 55 times less likely is as lost as one can be.
 LOWEST_NATS, HIGHEST_NATS = -1.0, 4.0

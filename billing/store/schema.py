@@ -236,6 +236,7 @@ preservation_checks = Table(
     # The mean over them of their log probability after the sent prompt less that after the whole one.
     Column("nats_per_token", Double, nullable=False),
     Index("ix_preservation_checks_workspace_id", "workspace_id", "settled_at"),
+    Index("ix_preservation_checks_project_id", "project_id", "settled_at"),
     Index("ix_preservation_checks_settled_at", "settled_at"),
 )
 

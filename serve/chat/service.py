@@ -325,7 +325,7 @@ class EngineReply:
 
     def _sample(self, compressed: CompressedChat, receipt: Receipt) -> None:
         if not self.request.keep_reply:
-            self.verifier.left_whole(self.request.model_id, compressed)
+            self.verifier.left_whole(compressed)
             return
         self.verifier.take(
             SettledReply(

@@ -19,7 +19,7 @@ MOST_SAVED_S = 1.0
 
 class SpareTime:
     """To be used in one event loop. `quiet_s` tells how long nobody has wanted the engine; `share` is the part of all
-    time that pieces may take, measured, also where one takes longer than it should."""
+    time that pieces may take, measured; of one that takes longer than it should, `MOST_SAVED_S` count at the most."""
 
     def __init__(
         self,
@@ -51,7 +51,8 @@ class SpareTime:
                 yield
             finally:
                 self._save()
-                self._saved_s -= self._clock() - began
+                # A piece that waited in the engine, as behind a batch, is no use of it: no debt of hours for that.
+                self._saved_s = max(-MOST_SAVED_S, self._saved_s - (self._clock() - began))
 
     def _wait_s(self) -> float:
         """How long to wait before looking again; 0: begin."""

@@ -34,8 +34,9 @@ MOST_WAITING, MOST_OF_A_PROJECT, MOST_BYTES = 64, 16, 64 * 2**20
 LONGEST_WAIT_S = 600.0
 # A token is counted as no less likely than that: e^-50 is nothing, and the logarithm of nothing has no mean.
 LEAST_LOG_PROB = -50.0
-# The weight of the newest in the share of samples that are scored.
-NEWEST = 0.05
+# The weight of the newest in the share of a project's samples that are scored; the least that it is taken for, so that
+# a project whose chats are all whole by now is not left so for good; and of how many projects it is known.
+NEWEST, LEAST_SHARE, MOST_PROJECTS = 0.05, 0.05, 4096
 logger = logging.getLogger("pith.prompt_compression")
 
 
@@ -163,8 +164,8 @@ class Verifier:
     clock: Callable[[], datetime]
     _lines: dict[str, Waiting] = field(default_factory=dict, init=False)
     _workers: dict[str, asyncio.Task[None]] = field(default_factory=dict, init=False)
-    # By model, of its newest samples about, the share that was scored.
-    _scored_share: dict[str, float] = field(default_factory=dict, init=False)
+    # By project, of its newest samples about, the share that was scored: no other project's traffic counts in it.
+    _scored_share: OrderedDict[str, float] = field(default_factory=OrderedDict, init=False)
     _waiting: int = field(default=0, init=False)
     _bytes: int = field(default=0, init=False)
     _is_closed: bool = field(default=False, init=False)
@@ -176,15 +177,20 @@ class Verifier:
         share = compressed.prompt.settings.verify
         return MOST_REPLY if share > 0 and self.draw() < share else 0
 
-    def left_whole(self, model_id: str, compressed: CompressedChat) -> None:
+    def left_whole(self, compressed: CompressedChat) -> None:
         """Count a chat that was sent whole as its size, as often as it had been scored otherwise: else sizes would
-        seem to change little whenever engines have no time to score."""
+        seem to change little whenever engines have no time to score. Never raises."""
         prompt = compressed.prompt
         if not self.is_on or prompt.sized is None or prompt.left_whole != "within":
             return
-        share = prompt.settings.verify * self._scored_share.get(model_id, 1.0)
-        if self.draw() < share and could_be_compressed(prompt):
-            self.whole.add(prompt.sized)
+        try:
+            share = prompt.settings.verify * max(
+                LEAST_SHARE, self._scored_share.get(prompt.sized.project_id, 1.0)
+            )
+            if self.draw() < share and could_be_compressed(prompt):
+                self.whole.add(prompt.sized)
+        except Exception:
+            logger.exception("a chat that was left whole was not counted")
 
     def take(self, settled: SettledReply) -> None:
         """Never raises, and waits for nothing."""
@@ -192,7 +198,7 @@ class Verifier:
             self._take(settled)
         except Exception:
             logger.exception("a reply was not taken to be scored")
-            self._drop(settled.sent.model_id, "failed")
+            self._drop(settled.sent.model_id, "failed", settled.compressed.prompt.sized)
 
     def _take(self, settled: SettledReply) -> None:
         sent = settled.sent
@@ -202,11 +208,11 @@ class Verifier:
         size = 0 if reason else len(to_json(whole)) + len(to_json(sent.messages))
         if reason is None and self._bytes + size > MOST_BYTES:
             reason = "queue_full"
+        sized = settled.compressed.prompt.sized
         if reason is not None:
-            self._drop(sent.model_id, reason)
+            self._drop(sent.model_id, reason, sized)
             return
         check, until = settled.check(self.clock()), asyncio.get_running_loop().time() + LONGEST_WAIT_S
-        sized = settled.compressed.prompt.sized
         line.add(
             Job(whole=whole, sent=sent, reply=settled.reply, check=check, until=until, size=size, sized=sized)
         )
@@ -252,34 +258,38 @@ class Verifier:
                 check, engine_s = await self._scored(job)
                 await self.store.record(check, job.sized, self.clock())
         except asyncio.CancelledError:
-            self._drop(job.check.model_id, "stopped")
+            self._drop(job.check.model_id, "stopped", job.sized)
             raise
         except TimeoutError:
-            self._drop(job.check.model_id, "late")
+            self._drop(job.check.model_id, "late", job.sized)
         except NotComparable as error:
-            self._drop(job.check.model_id, error.reason)
+            self._drop(job.check.model_id, error.reason, job.sized)
         except EngineRejected as error:
-            self._drop(job.check.model_id, "too_long" if error.is_too_long else "refused")
+            self._drop(job.check.model_id, "too_long" if error.is_too_long else "refused", job.sized)
         except EngineError as error:
             logger.info("%s: a reply was not scored: %s", job.check.model_id, error)
-            self._drop(job.check.model_id, "unavailable")
+            self._drop(job.check.model_id, "unavailable", job.sized)
         except BillingError as error:
             logger.warning("a check of a compressed chat was not written: %s", error)
-            self._drop(job.check.model_id, "not_recorded")
+            self._drop(job.check.model_id, "not_recorded", job.sized)
         except Exception:
             logger.exception("a reply was not scored")
-            self._drop(job.check.model_id, "failed")
+            self._drop(job.check.model_id, "failed", job.sized)
         else:
             self.metrics.score(check, engine_s)
-            self._note(job.check.model_id, was_scored=True)
+            self._note(job.sized, was_scored=True)
 
-    def _drop(self, model_id: str, reason: NotScored) -> None:
+    def _drop(self, model_id: str, reason: NotScored, sized: SizedFor | None) -> None:
         self.metrics.drop(model_id, reason)
-        self._note(model_id, was_scored=False)
+        self._note(sized, was_scored=False)
 
-    def _note(self, model_id: str, *, was_scored: bool) -> None:
-        share = self._scored_share.get(model_id, 1.0)
-        self._scored_share[model_id] = share + NEWEST * (was_scored - share)
+    def _note(self, sized: SizedFor | None, *, was_scored: bool) -> None:
+        if sized is None:
+            return
+        share = self._scored_share.pop(sized.project_id, 1.0)
+        self._scored_share[sized.project_id] = share + NEWEST * (was_scored - share)
+        if len(self._scored_share) > MOST_PROJECTS:
+            self._scored_share.popitem(last=False)
 
     async def _scored(self, job: Job) -> tuple[PreservationCheck, float]:
         engine = self.engines[job.check.model_id]

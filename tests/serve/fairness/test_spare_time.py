@@ -60,13 +60,16 @@ async def test_pieces_take_no_more_than_their_share_of_the_time_from_when_what_w
     assert 100 * 0.04 / (clock.now - began) == pytest.approx(0.02, rel=0.05)
 
 
-async def test_a_piece_that_took_too_long_is_paid_back() -> None:
+@pytest.mark.parametrize(("too_long_s", "paid_s"), [(0.5, 0.5), (20.0, MOST_SAVED_S)])
+async def test_a_piece_that_took_too_long_is_paid_back_but_not_for_ever(
+    too_long_s: float, paid_s: float
+) -> None:
     clock = Clock()
     spare = clock.spare(share=0.1)
-    await pieces(spare, clock, 1, each_s=MOST_SAVED_S + 3.0)
+    await pieces(spare, clock, 1, each_s=MOST_SAVED_S + too_long_s)
     began = clock.now
     await pieces(spare, clock, 1, each_s=0.01)
-    assert clock.now - began == pytest.approx(3.0 / 0.1, abs=1)
+    assert clock.now - began == pytest.approx(paid_s / 0.1, abs=1)
 
 
 async def test_without_a_share_no_piece_begins() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -234,10 +234,12 @@ def test_a_blocks_kind_is_what_it_is_a_part_of(text: str, is_result: bool, kind:
     assert kind_of(Block(0, (), (text,), "", is_result)) == kind
 
 
-def left_whole(verify: float = 1.0, *, text: str = "x" * 1000, reason: str | None = "within") -> Any:
+def left_whole(
+    verify: float = 1.0, *, text: str = "x" * 1000, reason: str | None = "within", sized: SizedFor = SIZED
+) -> Any:
     settings = SimpleNamespace(verify=verify, min_tokens=1000 // BYTES_PER_TOKEN)
     block = Block(0, (), (text,), "")
-    prompt = SimpleNamespace(settings=settings, sized=SIZED, left_whole=reason, blocks=(block,))
+    prompt = SimpleNamespace(settings=settings, sized=sized, left_whole=reason, blocks=(block,))
     return SimpleNamespace(prompt=prompt)
 
 
@@ -245,7 +247,7 @@ async def test_chats_left_whole_as_their_size_are_counted_by_chance_and_written_
     draws = iter([0.49, 0.5, 0.1])
     async with room(draw=lambda: next(draws)) as found:
         for _ in range(3):
-            found.verifier.left_whole("m", left_whole(0.5))
+            found.verifier.left_whole(left_whole(0.5))
         await found.verifier.whole.write()
         await found.verifier.whole.write()
         assert found.sizes.added == {SIZED: 2}
@@ -253,18 +255,30 @@ async def test_chats_left_whole_as_their_size_are_counted_by_chance_and_written_
 
 async def test_chats_that_would_not_have_been_compressed_or_are_held_out_do_not_count() -> None:
     async with room(draw=lambda: 0.0) as found:
-        found.verifier.left_whole("m", left_whole(text="x" * 999))
-        found.verifier.left_whole("m", left_whole(reason="holdout"))
-        found.verifier.left_whole("m", compressed())
+        found.verifier.left_whole(left_whole(text="x" * 999))
+        found.verifier.left_whole(left_whole(reason="holdout"))
+        found.verifier.left_whole(compressed())
         await found.verifier.whole.write()
         assert not found.sizes.added
 
 
 async def test_where_engines_have_no_time_to_score_fewer_chats_left_whole_count() -> None:
     async with room(draw=lambda: 0.5) as found:
+        own = compressed()
+        own.prompt.sized = SIZED
+        for number in range(50):
+            found.verifier.take(settled(number, reply=(), compressed=own))
+        found.verifier.left_whole(left_whole())
+        other = replace(SIZED, project_id="b")
+        found.verifier.left_whole(left_whole(sized=other))
+        await found.verifier.whole.write()
+        assert found.sizes.added == {other: 1}
+
+
+async def test_samples_that_requests_ask_for_themselves_do_not_count_in_a_projects_share() -> None:
+    async with room(draw=lambda: 0.5) as found:
         for number in range(50):
             found.verifier.take(settled(number, reply=()))
-        found.verifier.left_whole("m", left_whole())
-        found.verifier.left_whole("other", left_whole())
+        found.verifier.left_whole(left_whole())
         await found.verifier.whole.write()
         assert found.sizes.added == {SIZED: 1}

@@ -34,4 +34,5 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["project_id"], ["projects.id"], name=f"fk_{TABLE}_project_id"),
     )
     op.create_index(f"ix_{TABLE}_workspace_id", TABLE, ["workspace_id", "settled_at"])
+    op.create_index(f"ix_{TABLE}_project_id", TABLE, ["project_id", "settled_at"])
     op.create_index(f"ix_{TABLE}_settled_at", TABLE, ["settled_at"])

@@ -41,8 +41,8 @@ export function startKey() {
   byId("key-forget").addEventListener("click", () => forget());
   show("none");
   const handed = handedOver();
+  if (stored) begin(stored, true);
   if (handed) offer(handed);
-  else if (stored) begin(stored, true);
   addEventListener("hashchange", () => {
     const given = handedOver();
     if (given) offer(given);
@@ -56,12 +56,15 @@ function handedOver() {
   return given;
 }
 
-// A link may come from anybody, and whoever has the key that it brings could read on: elsewhere a person decides.
-function offer(given) {
-  if (OWN_MACHINE.includes(location.hostname)) {
+// A link may come from anybody, and whoever has the key that it brings could read on: elsewhere, and where it would take
+// the place of another key, a person decides.
+async function offer(given) {
+  if (!key && OWN_MACHINE.includes(location.hostname)) {
     begin(given, false);
     return;
   }
+  await checked;
+  if (given === key) return;
   byId("key").value = given;
   say(byId("key-link"), "The link that you opened has brought this key. Use it only if you know whose it is.");
   toggle(true);
