@@ -70,7 +70,7 @@ def terms_of(words: Words, query: Query) -> Ints:
     return of[words.ids] if len(words.ids) else words.ids
 
 
-_PART_OF_NAME = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+_PART_OF_NAME = re.compile(r"[A-Z]?[a-z]++|(?:[A-Z](?![a-z]))++|\d++")
 
 
 def words_held(words: Words, query: Query) -> NDArray[np.bool_]:

@@ -21,6 +21,7 @@ _NEWEST, _OLDER, _OLDEST = 0.1, 0.7, 0.2
 _LINE, _LETTERS = 0.5, 40
 # Prose is read for what was asked, and years in it are no identifiers. What a program prints has short lines.
 _FEWEST_LINES, _LONGEST_LINE = 3, 120
+_SENTENCE_ENDS = ".!?…。！？"  # noqa: RUF001
 # Plain lines have no values by shape: what looks like a name in code, a path or a number of some digits.
 _NAME = re.compile(r"[\w./:#-]{4,}+")
 _TELLS = re.compile(r"[\d_/]")
@@ -72,7 +73,10 @@ def _is_printed(text: Segmentation, first: int, last: int) -> bool:
     """True for a result in lines, as of a file, a search or a test run, and not in sentences."""
     start, end = text.units[first].start, text.units[last - 1].end
     lines = text.source.count("\n", start, end)
-    return lines >= _FEWEST_LINES and end - start <= _LONGEST_LINE * lines
+    if lines < _FEWEST_LINES or end - start > _LONGEST_LINE * lines:
+        return False
+    told = [unit for unit in text.units[first:last] if unit.kind != "bracket"]
+    return 2 * sum(text.source[unit.end - 1] in _SENTENCE_ENDS for unit in told) <= len(told)
 
 
 def _values(text: Segmentation, unit: int, *, is_printed: bool) -> Iterator[tuple[str, float]]:

@@ -14,7 +14,7 @@ from compression.source.text import STOP_WORDS
 from compression.source.units import FRAMING, Segmentation
 
 # fetchURLAsText2 is fetch, URL, As, Text and 2.
-_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
+_PART = re.compile(r"(?:[A-Z](?![a-z]))++|[A-Z]?[a-z]++|\d++|[^\W\d_A-Za-z]++")
 _NAME = re.compile(
     r"\b(?:def|class|func|function|fn|fun|sub|struct|interface|trait|impl|enum|module)\b[ \t]*"
     r"(?:\([^()\n]{0,80}\)[ \t]*)?"

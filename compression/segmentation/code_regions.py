@@ -12,13 +12,13 @@ from compression.segmentation.outputs import OUTPUT_LINE, PRINTED_HEADS, diff_un
 
 # `# file: src/a.py`, `// a.go`, `=== lib/a.rb ===`, `**a.ts**`, `src/a.c:`
 FILE_LINE = re.compile(
-    r"[ \t]{0,3}(?P<mark>#{1,6}|//|--|;|/\*|<!--|={2,}|-{2,}|\*{1,2}|>{1,3}|\[)?[ \t]{0,4}"
+    r"[ \t]{0,3}(?P<mark>#{1,6}|//|--|;|/\*|<!--|={2,}+|-{2,}+|\*{1,2}|>{1,3}|\[)?[ \t]{0,4}"
     r"(?P<label>[^\W\d_]{1,12}[ \t]?:[ \t]*|\d{1,3}[.)][ \t]*)?[`'\"*]{0,3}"
     r"(?P<path>(?:[\w.@~+-]{1,80}[/\\]){0,20}[\w.@+-]{0,80}\.[A-Za-z]\w{0,9}|(?:[\w.@~+-]{1,80}[/\\]){1,20}[\w.-]{1,80})"
-    r"[`'\"*]{0,3}(?P<end>[ \t]*(?::|={2,}|-{2,}|\*/|-->|\*{1,2}|\]))?[ \t]*\Z"
+    r"[`'\"*]{0,3}(?P<end>[ \t]*(?::|={2,}+|-{2,}+|\*/|-->|\*{1,2}|\]))?[ \t]*\Z"
 )
 # A statement, a definition, or where a block begins or ends; comments and what is indented say nothing.
-_STRONG = re.compile(
+_STATEMENT = re.compile(
     r"(?:.{0,400}(?:[{;(\[]|[)\w'\"\]]:|\),?|=>|->|\\)"
     r"|[)\]}]+[;,]?|end"
     r"|[\w.$@*&\[\]'\" ]{0,80}[\w\])'\" ][ \t]?(?::=|[-+*/|&%]?=)(?!=)[ \t]*\S.{0,400}"
@@ -30,7 +30,7 @@ _STRONG = re.compile(
 )
 _COMMENT = re.compile(r"#|//|/\*|\*|--|;|\"\"\"|\'\'\'")
 # Something is called, defined or ended: names with values alone are settings.
-_REMARK = re.compile(r"[ \t]+(?:#|//)[ \t].{0,200}\Z")
+_REMARK = re.compile(r"(?<![ \t])[ \t]++(?:#|//)[ \t].{0,200}\Z")
 _MARKS = frozenset("=|{}[]<>\\_")
 _ACTS = re.compile(r"[\w\])>]\(|;\Z|[)\w][ \t]?\{\Z", re.ASCII)
 _FEWEST = 4
@@ -99,9 +99,10 @@ def _foreign_until(source: str, lines: Sequence[Line], at: int) -> int:
     if LINE_NUMBER.match(source, *line):
         return at
     is_foreign = line.end - line.start > _LONGEST_LINE
-    is_foreign = is_foreign or any(other.match(source, *line) for other in (LOG_LINE, OUTPUT_LINE, LIST_ITEM))
+    if is_foreign or any(other.match(source, *line) for other in (LOG_LINE, OUTPUT_LINE, LIST_ITEM)):
+        return at + 1
     text = _REMARK.sub("", source[line.start : line.end].strip())
-    return at + (is_foreign or not (_STRONG.match(text) or _COMMENT.match(text)))
+    return at + (not (_STATEMENT.match(text) or _COMMENT.match(text)))
 
 
 def _region(source: str, lines: Sequence[Line], first: int, last: int) -> tuple[int, int] | None:
@@ -118,7 +119,7 @@ def _region(source: str, lines: Sequence[Line], first: int, last: int) -> tuple[
         _REMARK.sub("", source[start : min(line.end, start + _LONGEST_LINE)].strip())
         for start, line in zip(starts, own, strict=True)
     ]
-    strong = sum(_STRONG.match(text) is not None for text in texts)
+    strong = sum(_STATEMENT.match(text) is not None for text in texts)
     acts = sum(_ACTS.search(text) is not None for text in texts)
     outside = [text for text in _outside_strings(texts) if text and not _COMMENT.match(text)]
     said = sum(_is_prose(text) for text in outside)
@@ -143,7 +144,7 @@ def names_file(source: str, line: Line) -> bool:
 
 def _is_prose(text: str) -> bool:
     is_long = text.count(" ") >= _WORDS and _MARKS.isdisjoint(text)
-    return is_long and _STRONG.match(text) is None
+    return is_long and _STATEMENT.match(text) is None
 
 
 def _outside_strings(texts: Sequence[str]) -> Iterator[str]:

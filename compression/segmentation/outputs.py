@@ -245,7 +245,7 @@ _SECTION = re.compile(
     r"_{3,}+ [^\n]{1,200} _{3,}\Z|---- \S[^\n]{0,200} stdout ----\Z|(?:FAIL|ERROR): \w+ \([\w.]+\)"
 )
 _INDENTED_SECTION = re.compile(r" {0,4}● \S|[ \t]{0,8}--- FAIL: \S")
-_NEXT = re.compile(
+_AFTER_REPORT = re.compile(
     r"={5,}|-{5,} |failures:\Z|test result:|Ran \d+ tests?|Test Suites?:|Tests:|FAIL\Z|PASS\b|ok\b"
 )
 _RAISING = re.compile(r">|Traceback |thread '|(?:_ ){4,}")
@@ -267,7 +267,7 @@ def _section_until(source: str, lines: Sequence[Line], number: int) -> int:
     if at < len(lines) and source.startswith("-----", lines[at].start):
         at += 1
     while at < len(lines) and at - number < _MOST:
-        if _SECTION.match(source, *lines[at]) or _NEXT.match(source, *lines[at]):
+        if _SECTION.match(source, *lines[at]) or _AFTER_REPORT.match(source, *lines[at]):
             break
         at += 1
     return at

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -14,7 +14,7 @@ from billing.preservation.size_control import LARGEST
 from billing.preservation.sizes import Bound, Measure
 from compression.pipeline.errors import RatioOutOfRange, UnknownCompressionModel
 from models.errors import InvalidField
-from serve.compressors.compressor import ServedCompressor, SizeOptions, compressor_id
+from serve.compressors.compressor import ServedCompressor, SizeOptions, compressor_id, refuse_unknown
 from serve.config.compression_models import CompressionModelSettings, CompressionSettingsSection, spec_of
 from serve.http.request_body import InvalidBody, Issue, parse_body
 from serve.originals.originals import MAX_RETAIN_S
@@ -81,6 +81,12 @@ class WithinAgreement(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     agreement: float = Field(gt=0, lt=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _all_are_known(cls, given: Any) -> Any:
+        refuse_unknown(given, cls.model_fields)
+        return given
 
 
 def _measure_of(within: object) -> Measure:

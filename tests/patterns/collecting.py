@@ -55,9 +55,10 @@ def _in_file(path: Path, uses: Mapping[str, set[str]]) -> Iterator[Found]:
     module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
     tree = ast.parse(path.read_text())
     names = {
-        id(node.value): node.targets[0].id
-        for node in ast.walk(tree)
+        id(inner): node.targets[0].id
+        for node in tree.body
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+        for inner in ast.walk(node.value)
     }
     for call in ast.walk(tree):
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)):

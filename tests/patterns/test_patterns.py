@@ -17,6 +17,9 @@ AT_ONE_PLACE = {
     "compression.segmentation.documents._RULE": _LINES,
     "compression.segmentation.lines.LIST_ITEM": _LINES.replace("_matching", "_is_plain"),
     "compression.segmentation.lines.LOG_LINE": _LINES.replace("_matching", "_is_plain"),
+    "compression.segmentation.code.TRACE_FRAME": _LINES.replace("_matching", "_foreign_until"),
+    "compression.segmentation.tables._QUOTED_OR_BARE": "`cells` tries it where a cell begins",
+    "compression.segmentation.tables._SECTIONS": "tried where a row begins",
     "compression.segmentation.outputs.OUTPUT_LINE": _LINES.replace("_matching", "_is_plain"),
 }
 # Harmless all the same, and why.
@@ -28,6 +31,7 @@ EXCEPTIONS = {
     "compression.source.json_tree._TOKEN": "reads JSON that was parsed before: every string in it ends",
     "compression.conversation.layout._SPACE_OUTSIDE": "reads JSON that was parsed before: every string in it ends",
     "compression.segmentation.lines._LINE": "what ends no line is followed by a line's end, or by the text's",
+    "compression.segmentation.code_regions._REMARK": "reads a line of 400 characters at the most",
     "compression.segmentation.prose._LAST_WORD": "reads 24 characters",
     "compression.source.token_counter._WORDS": "white space with nothing behind it ends the text",
 }
