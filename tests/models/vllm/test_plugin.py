@@ -32,6 +32,7 @@ def test_without_the_variable_they_wait_as_vllm_has_it(monkeypatch: pytest.Monke
     monkeypatch.setattr(plugin, "spin_at_most", lambda spin_s: pytest.fail(f"spins for {spin_s}"))
     monkeypatch.setattr(plugin, "give_up_slow_grammars", lambda: None)
     monkeypatch.setattr(plugin, "lend_places", lambda: None)
+    monkeypatch.setattr(plugin, "score_few_rows", lambda: None)
     plugin.register()
 
 
