@@ -41,15 +41,16 @@ def with_place(text: Segmentation, scores: Sequence[float], query: str) -> list[
     """The scores as they are where a word of the query is in the page, in any form. Where none is, as in a question in
     another language, the main text and what comes first of it weigh more; where the whole is asked for, that alone
     counts."""
-    if asks_for_gist(query, text):
-        return by_place(text)
     if not text.main or text.is_conversation or _is_in(text, _telling(query)):
         return list(scores)
-    return [score * place for score, place in zip(scores, by_place(text), strict=True)]
+    places = by_place(text)
+    if asks_for_gist(query, text):
+        return places
+    return [score * place for score, place in zip(scores, places, strict=True)]
 
 
 def _is_in(text: Segmentation, terms: Sequence[str]) -> bool:
-    page = text.source.lower()
+    page = text.source.lower() if terms else ""
     return any(term[: max(_STEM, len(term) - _ENDING)] in page for term in terms)
 
 

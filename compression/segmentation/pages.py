@@ -35,6 +35,7 @@ _FEWEST = 4
 _MOST_PAGES = 200
 # Of the elements in a page's beginning, most are HTML's, or of a framework, which have a hyphen.
 _MOST_UNKNOWN = 0.2
+_OF_HTML = KNOWN | OPAQUE
 # Characters: a page with less text, and that a small part of it, is a program in a page.
 _LEAST_TEXT = 600
 _LEAST_SHARE = 0.05
@@ -84,13 +85,19 @@ def _is_page(source: str, page: Slice) -> bool:
     if sum(1 for _ in _TEMPLATE.finditer(said)) >= _FEWEST:
         return False
     names = [name.lower() for name in _TAG.findall(said)]
-    unknown = sum(1 for name in names if name not in KNOWN | OPAQUE and "-" not in name)
+    unknown = sum(1 for name in names if name not in _OF_HTML and "-" not in name)
     text = sum(map(len, _ANY_TAG.sub(" ", said).split()))
     is_short = text < _LEAST_TEXT and text < _LEAST_SHARE * (page.end - page.start)
     return unknown <= _MOST_UNKNOWN * len(names) and not is_short
 
 
 _SCRIPT = re.compile(r"<(script|style|svg|math)\b")
+_SCRIPT_END = {
+    "script": re.compile(r"<\\?/script\b"),
+    "style": re.compile(r"<\\?/style\b"),
+    "svg": re.compile(r"<\\?/svg\b"),
+    "math": re.compile(r"<\\?/math\b"),
+}
 
 
 def _without_scripts(source: str, page: Slice) -> str:
@@ -103,8 +110,8 @@ def _without_scripts(source: str, page: Slice) -> str:
         size += len(pieces[-1])
         if found is None:
             break
-        end = source.find(f"/{found[1]}", found.end(), page.end)
-        at = page.end if end < 0 else end
+        end = _SCRIPT_END[found[1]].search(source, found.end(), page.end)
+        at = page.end if end is None else end.start()
     return "".join(pieces)
 
 

@@ -189,6 +189,12 @@ def test_what_only_has_tags_in_it_is_no_page(source: str) -> None:
     assert not find_pages(source)
 
 
+def test_drawings_in_a_page_do_not_make_it_another_kind_of_document() -> None:
+    icon = '<svg xmlns="http://www.w3.org/2000/svg">' + '<path d="M0 0"/><g><rect/></g>' * 9 + "</svg>"
+    page = "<html><body>" + f"<p>{icon} {LONG}</p>" * 9 + "</body></html>"
+    assert find_pages(page) == [(0, len(page))]
+
+
 def test_a_page_without_an_end_does_not_swallow_what_is_before_it() -> None:
     assert not find_pages("Document 1: notes\n" + "<html><body><p>a</p><p>b</p>")
 
