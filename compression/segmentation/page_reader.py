@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass, field
 
+from compression.segmentation.addresses import Addresses
 from compression.segmentation.markup import Token, attributes_of, tokens
 from compression.segmentation.page_elements import (
     ASIDE,
@@ -22,6 +23,7 @@ from compression.segmentation.page_elements import (
     parts_of,
 )
 from compression.source.edits import EditedView
+from compression.source.units import Slice
 
 # Words with one mark of white space between each two: longer white space is cut.
 _WORDS = re.compile(r"\S++(?:\s\S++)*+")
@@ -43,15 +45,18 @@ class _Gap:
     breaks: bool = False
     begins_part: bool = False
     tag: Token | None = None
+    link: Token | None = None
     needed: list[Token] = field(default_factory=list)
 
 
 class PageReader:
-    """One pass over the tokens. `is_escaped`: the text is the inside of a JSON string, and stays as it is written."""
+    """One pass over the tokens. `is_escaped`: the text is the inside of a JSON string, and stays as it is written.
+    `addresses` says which links keep theirs."""
 
-    def __init__(self, source: str, *, is_escaped: bool = False) -> None:
+    def __init__(self, source: str, addresses: Addresses, *, is_escaped: bool = False) -> None:
         self.source = source
         self.view = EditedView(source)
+        self._addresses = addresses
         self.blocks: list[Block] = []
         self.elements: list[Element] = [Element("", -1, is_aside=False)]
         self._stack = [0]
@@ -66,6 +71,7 @@ class PageReader:
         self._in_row = -1
         self._divs = 0
         self._pre = -1
+        self._address = Slice(0, 0)
 
     def read(self) -> None:
         at = 0
@@ -150,18 +156,19 @@ class PageReader:
     def _join(self, start: int) -> None:
         """Keep of the gap before `start` what parts the text after it from the text before it."""
         gap, view = self._gap, self.view
+        kept = gap.needed if gap.link is None else sorted([*gap.needed, gap.link], key=_start_of)
+        first = kept[0].start if kept else start
         self._lead = view.length
         if gap.breaks and view.length:
-            before = gap.needed[0].start if gap.needed else start
-            space = next((each for each in (gap.line_end, gap.space) if each and each[1] <= before), None)
+            space = next((each for each in (gap.line_end, gap.space) if each and each[1] <= first), None)
             if space is not None:
                 self._keep_space(*space)
-            elif gap.tag is not None and not gap.needed:
+            elif gap.tag is not None and not gap.needed and gap.tag.start < first:
                 self._keep_tag(gap.tag)
             self._lead = view.length
-        elif gap.space and self._block is not None and not gap.needed:
+        elif gap.space and self._block is not None and not gap.needed and gap.space[1] <= first:
             self._keep_space(*gap.space)
-        for token in gap.needed:
+        for token in kept:
             self._keep_tag(token)
 
     def _keep_space(self, start: int, end: int) -> None:
@@ -171,9 +178,11 @@ class PageReader:
             self.view.keep(start, end)
 
     def _keep_tag(self, token: Token) -> None:
-        """The tag without its attributes."""
+        """The tag without its attributes, but for an address that is asked for."""
         if token.kind == "open":
             self.view.keep(token.start, token.start + 1 + len(token.name))
+            if token is self._gap.link:
+                self.view.keep(*self._address)
             self.view.keep(token.end - 1, token.end)
         else:
             self.view.keep(token.start, token.end)
@@ -212,6 +221,9 @@ class PageReader:
         if name in INLINE:
             if name == "a":
                 self._link_depth = len(self._stack) if "href" in token.attributes else -1
+                address = self._addresses.of(self.source, token)
+                if address is not None:
+                    self._gap.link, self._address = token, address
             return
         if name == "br":
             self._break_line(token)
@@ -314,6 +326,7 @@ class PageReader:
         name = token.name
         if name == "a":
             self._link_depth = -1
+            self._gap.link = None
         if name in INLINE or not self._open.get(name):
             return
         if self._in_row >= 0 and name in CELLS:
@@ -343,3 +356,7 @@ class PageReader:
         if self._link_depth > len(self._stack):
             self._link_depth = -1
         return name
+
+
+def _start_of(token: Token) -> int:
+    return token.start

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby, islice
 
+from compression.segmentation.addresses import Addresses
 from compression.segmentation.main_text import find_main
 from compression.segmentation.markup import OPAQUE
 from compression.segmentation.page_elements import KNOWN, Block
@@ -129,8 +130,12 @@ def segment_page(source: str, settings: SegmentationSettings, *, is_escaped: boo
     """A page's units over a view of it: its text without tags, scripts and styles. A section is a document, but in a
     JSON string, which `is_escaped`.
     """
-    reader = PageReader(source, is_escaped=is_escaped)
+    addresses = Addresses(settings.question)
+    reader = PageReader(source, addresses, is_escaped=is_escaped)
     reader.read()
+    if addresses.found_none:
+        reader = PageReader(source, Addresses.every(), is_escaped=is_escaped)
+        reader.read()
     view = reader.view.text()
     writer = _Writer(Builder(view), reader, settings, has_sections=not is_escaped)
     writer.add()

@@ -203,6 +203,7 @@ class SegmentationSettings:
     most_units: int = 32_768
     most_lines: int = 100_000
     conversations: bool = True
+    question: str = ""
 
     def __post_init__(self) -> None:
         for name in ("longest_unit", "longest_dense", "longest_block", "longest_record"):

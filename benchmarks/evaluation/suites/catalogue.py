@@ -37,6 +37,7 @@ def makers(folder: Path) -> dict[str, Maker]:
     own: dict[str, Maker] = {
         "pages": pages.page_cases,
         "page_facts": pages.fact_cases,
+        "links_pages": pages.link_cases,
         "findings": lambda: findings.cases("findings"),
     }
     return found | _logs() | _coding() | own | records.suites()
