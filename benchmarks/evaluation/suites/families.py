@@ -158,6 +158,7 @@ FAMILIES: Mapping[str, Family] = {
     "policies": Family("a sentence of a privacy policy", SHARES, MIDDLE, needs, "all evidence"),
     "pages": Family("an article's blocks, whole web page", SHARES, (*MANY, 0.03), page, "all evidence"),
     "page": Family("a sentence of a web page", SHARES, LONG, page, "all evidence"),
+    "markdown": Family("a sentence, a row or a line of a README", SHARES, LONG, needs, "all evidence"),
     "links": Family("the address of a link of a web page", SHARES, LONG, needs, "all evidence"),
     "languages": Family("answer kept, ten paragraphs in ja, ar, zh", SHARES, MIDDLE, needs, "all evidence"),
 }  # fmt: skip
