@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from compression.features.layout import Floats, Ints
-from compression.source.units import Segmentation
+from compression.source.units import DATA, Segmentation
 
 # Of a text that is mostly something else, as a conversation is, the query may be about that.
 _MOSTLY = 0.8
@@ -40,7 +42,7 @@ def by_record(logits: Floats, text: Segmentation, has: NDArray[np.bool_], prior:
 
 
 def _is_json(text: Segmentation) -> bool:
-    if text.is_conversation or not any(frame.kind == "json" for frame in text.frames):
+    if text.is_conversation or not any(frame.kind in DATA for frame in text.frames):
         return False
     inside = 0
     for unit in text.units:
@@ -67,7 +69,7 @@ def _read(text: Segmentation) -> _Tree:
     for frame in text.frames:
         parent = frame.parent
         outer = -1 if parent is None else of_frame[parent]
-        if outer < 0 and frame.kind == "json" and (parent in lists):
+        if outer < 0 and frame.kind in DATA and (parent in lists):
             of_frame.append(count)
             depths.append(0)
             count += 1
@@ -93,23 +95,39 @@ def _lists(text: Segmentation) -> set[int | None]:
     """The outermost arrays of at least two elements; None, which is around all, where there are several values."""
     sizes: dict[int | None, int] = {}
     for frame in text.frames:
-        if frame.kind == "json":
+        if frame.kind in DATA:
             sizes[frame.parent] = sizes.get(frame.parent, 0) + 1
     for unit in text.units:
         if unit.kind == "json_member":
             sizes[unit.frame] = sizes.get(unit.frame, 0) + 1
     found: set[int | None] = set()
+    alike = _with_alike(text)
     if sizes.get(None, 0) > 1:
         return {None}
     inside: list[bool] = []
     for number, frame in enumerate(text.frames):
         is_inside = frame.parent is not None and inside[frame.parent]
         opening = text.units[frame.open]
-        is_list = frame.kind == "json" and text.source[opening.end - 1] == "[" and sizes.get(number, 0) > 1
+        is_array = text.source[opening.end - 1] == "[" if frame.kind == "json" else number in alike
+        is_list = frame.kind in DATA and is_array and sizes.get(number, 0) > 1
         if is_list and not is_inside:
             found.add(number)
         inside.append(is_inside or is_list)
     return found
+
+
+_NAME = re.compile(r"<([^\s/>]{1,80})")
+
+
+def _with_alike(text: Segmentation) -> set[int | None]:
+    """Frames of XML in which elements of one name stand side by side."""
+    names = Counter(
+        (frame.parent, found[1])
+        for frame in text.frames
+        if frame.kind == "xml"
+        and (found := _NAME.match(text.source, text.units[frame.open].start)) is not None
+    )
+    return {parent for (parent, _), count in names.items() if count > 1}
 
 
 def _joined(text: Segmentation, tree: _Tree, has: NDArray[np.bool_]) -> tuple[Floats, NDArray[np.bool_]]:

@@ -309,7 +309,9 @@ def _recurring(found: _Found, *, is_quoted: bool) -> _Found:
 
 def _is_outline(found: _Found, times: Counter[tuple[HeadKind, str]], level: str) -> bool:
     """Headings of a document and not of who speaks: some are above those that come back, or most of theirs do not."""
-    headings = [(head.key, times[head.kind, head.key] > 1) for head in found.values() if head.kind == "heading"]
+    headings = [
+        (head.key, times[head.kind, head.key] > 1) for head in found.values() if head.kind == "heading"
+    ]
     same = [comes_back for key, comes_back in headings if key.startswith(f"{level} ")]
     above = sum(not key.startswith(level) for key, _ in headings)
     return above > 1 or 2 * sum(same) <= len(same)

@@ -41,7 +41,7 @@ def identifying(source: str, children: Sequence[Node]) -> frozenset[int]:
     return frozenset(member.start for record in records for member in _short(record) if member.key in chosen)
 
 
-def _is_called_key(name: str) -> bool:
+def is_called_key(name: str) -> bool:
     """`id`, `orderId`, `file_path`; not `paid`."""
     parts = _PART_OF_NAME.findall(name[-40:])
     return bool(parts) and parts[-1].lower() in _CALLED_KEYS
@@ -55,13 +55,13 @@ def _short(record: Node) -> Iterator[Node]:
 
 def _of_one(fields: dict[str, list[str]]) -> set[str]:
     """Without siblings only what a member is called tells it: the first that is called a key."""
-    called = [key for key, own in fields.items() if _is_called_key(key) and _class(own[0])]
+    called = [key for key, own in fields.items() if is_called_key(key) and _class(own[0])]
     return set(called[:1])
 
 
 def _of_many(fields: dict[str, list[str]], records: int) -> set[str]:
     chosen: dict[str, str] = {}
-    ordered = sorted(fields, key=lambda key: not _is_called_key(key))
+    ordered = sorted(fields, key=lambda key: not is_called_key(key))
     for key in ordered:
         values = fields[key]
         is_unique = len(set(values)) >= _NEARLY_ALL * len(values) and len(values) * 2 >= records
@@ -76,7 +76,7 @@ def _class_of_all(values: Sequence[str], key: str) -> str:
     """The class that most values have; bare numbers are a key only where they are called one."""
     classes = [_class(value) for value in values]
     best = Counter(classes).most_common(1)[0][0]
-    if best == "key" and _NUMBER.match(values[0]) and not _is_called_key(key):
+    if best == "key" and _NUMBER.match(values[0]) and not is_called_key(key):
         return ""
     return best if classes.count(best) * 5 >= len(classes) * 4 else ""
 
