@@ -166,3 +166,12 @@ def test_what_is_no_table_or_record_is_scored_all_the_same(scorer: LexicalScorer
 
 def test_rows_made_twice_are_the_same() -> None:
     assert rows_of("x") == rows_of("x") != rows_of("y")
+
+
+def test_a_question_says_on_which_side_of_a_row_another_stands(scorer: LexicalScorer) -> None:
+    names = ("Arden", "Birling", "Corve", "Dunlin", "Esk", "Fal", "Gade", "Hull")
+    rows = [f"{name},{4 + number * 7 % 5},since the spring\n" for number, name in enumerate(names)]
+    table = f"ship,berth,moored\n{''.join(rows)}"
+    for side, row in (("before", "Corve"), ("above", "Corve"), ("after", "Esk"), ("below", "Esk")):
+        found = best(scorer, f"Which ship is listed {side} the Dunlin?", table, 2)
+        assert [each.split(",")[0] for each in found] == ["Dunlin", row]

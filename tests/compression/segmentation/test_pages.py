@@ -347,3 +347,24 @@ def test_a_cell_with_blocks_in_it_stays_in_its_row() -> None:
     assert kinds["<th>Year<th>Cost"] == "table_header"
     assert kinds["<td>2019<td>4<p>five"] == "table_row"
     assert kinds[LONG.strip()] == "sentence"
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "<script>\n  export let name;\n</script>\n<main>\n  <h1>Hello {name}!</h1>\n  {#if name}\n  <p>You.</p>\n"
+        "  {/if}\n  <p>And {name} again.</p>\n</main>\n<style>h1 { color: red }</style>\n",
+        '<div class="a">\n  <li *ngFor="let i of items" [item]="i">x</li>\n  <p>There is nothing.</p>\n</div>',
+        '<div className="app">\n  <ul>{items.map(i => <li key={i}>{i}</li>)}</ul>\n  <p>Text</p>\n</div>',
+        '<div>\n  <p :class="c" @click="toggle">Hello</p>\n  <b>Hello</b>\n</div>',
+        "<div>\n  @foreach ($users as $user)\n    <p>This is {{ $user->id }}</p>\n  @endforeach\n  <p>Bye</p>\n</div>",
+    ],
+)
+def test_a_template_is_no_page(template: str) -> None:
+    assert not find_pages(template)
+
+
+def test_a_page_about_templates_and_one_with_a_framework_are_pages() -> None:
+    example = "<pre>{% for p in pages %}{{ p.title }}{{ p.text }}{% endfor %}</pre>"
+    assert find_pages(f"<html><body><h1>Templates</h1><p>{LONG}</p>{example * 3}</body></html>")
+    assert find_pages(f'<html><body><div :class="c" @click="x" x-data="y"><p>{LONG}</p></div></body></html>')
