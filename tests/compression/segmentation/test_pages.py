@@ -368,3 +368,10 @@ def test_a_page_about_templates_and_one_with_a_framework_are_pages() -> None:
     example = "<pre>{% for p in pages %}{{ p.title }}{{ p.text }}{% endfor %}</pre>"
     assert find_pages(f"<html><body><h1>Templates</h1><p>{LONG}</p>{example * 3}</body></html>")
     assert find_pages(f'<html><body><div :class="c" @click="x" x-data="y"><p>{LONG}</p></div></body></html>')
+
+
+def test_a_file_in_a_member_is_its_source_and_what_was_fetched_is_a_page() -> None:
+    fetched = segment(json.dumps({"url": "https://example.org/a.html", "content": PAGE}))
+    assert any("See the report" in unit for unit in fetched.texts())
+    read = segment(json.dumps({"path": "site/a.html", "content": PAGE}))
+    assert any('<h1 class=\\"big\\">' in unit for unit in read.texts())
