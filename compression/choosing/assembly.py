@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
-from compression.source.units import Segmentation, Slice, merged
+from compression.source.units import DATA, Segmentation, Slice, merged
 
 
 def movable_groups(text: Segmentation, kept: Sequence[int]) -> list[list[int]]:
@@ -116,7 +116,7 @@ class Assembler:
         if before in self._opens:
             return self.gap_before(before + 1)
         frame = units[after].frame
-        if frame is not None and self._text.frames[frame].kind == "json":
+        if frame is not None and self._text.frames[frame].kind in DATA:
             return self.gap_before(after)
         if units[before].document != units[after].document:
             gap = self.gap_before(self._text.documents[units[after].document].units[0])
@@ -156,7 +156,7 @@ MARK = "[…]"
 # Inside a JSON string a line end is written out.
 _SPACE = re.compile(r"(?:\s|\\[nrt])*+")
 # Of the frames around a gap, the innermost of these kinds says whether the gap is in text or in JSON.
-_DECIDING = frozenset({"json", "string", "message"})
+_DECIDING = DATA | {"string", "message"}
 _JSON_UNITS = frozenset({"json_member", "bracket"})
 
 Render = Callable[[Sequence[Slice]], str]
@@ -248,7 +248,7 @@ class GapMarker:
             frame = self._text.frames[number]
             is_around = frame.open <= before and (frame.close is None or frame.close >= after)
             if is_around and frame.kind in _DECIDING:
-                return frame.kind != "json"
+                return frame.kind not in DATA
             number = frame.parent
         return not {self._units[before].kind, self._units[after].kind} <= _JSON_UNITS
 

@@ -14,7 +14,7 @@ from compression.choosing.assembly import Assembler, renderer
 from compression.choosing.selection import Selection, SelectionSettings
 from compression.source.text import DENSE
 from compression.source.token_counter import TokenCounter
-from compression.source.units import Frame, Segmentation, Slice, join, merged
+from compression.source.units import DATA, Frame, Segmentation, Slice, join, merged
 
 _ROUNDS = 6
 
@@ -126,7 +126,7 @@ def smallest_output(
         return _empty(text)
     if budget < 1:
         return []
-    if text.frames and text.frames[0].kind == "json" and text.frames[0].open == 0:
+    if text.frames and text.frames[0].kind in DATA and text.frames[0].open == 0:
         return _brackets(text, budget, counter)
     free = [index for index, unit in enumerate(text.units) if unit.kind in _PROSE and unit.frame is None]
     if not free:

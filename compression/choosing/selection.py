@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush
 from itertools import islice
 
 from compression.source.text import STOP_WORDS
-from compression.source.units import Segmentation
+from compression.source.units import DATA, Segmentation
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ def chosen_with_frame(text: Segmentation) -> dict[int, int]:
     return {
         unit: number
         for number, frame in enumerate(text.frames)
-        if frame.kind in ("message", "json")
+        if frame.kind == "message" or frame.kind in DATA
         for unit in frame.ends
         if text.units[unit].kind != "bracket"
     }
@@ -202,7 +202,7 @@ class Selection:
             # What the frame around it keeps anyway is not paid for twice.
             ends = tuple(end for end in frame.ends if end not in taken)
             taken.update(ends)
-            if number not in holding and frame.kind not in ("json", "message", "turn"):
+            if number not in holding and frame.kind not in DATA | {"message", "turn"}:
                 # Nothing could bring in a frame around nothing: its ends are chosen for themselves.
                 ends = ()
             self._add_group(ends, () if frame.parent is None else (frame.parent,))

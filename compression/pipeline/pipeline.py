@@ -128,11 +128,14 @@ class Pipeline:
 
     def _segmented(self, request: CompressionRequest) -> tuple[Segmentation, bool]:
         """The input in units, and whether it is a record of which any value may be needed."""
-        text = segment(request.input, self.settings.segmentation)
+        asked = replace(self.settings.segmentation, question=request.query)
+        text = segment(request.input, asked)
         may_be = request.is_tool_result and (request.keep is None or self._of_records is not None)
         if not may_be or not is_record(text):
             return text, False
-        return segment(request.input, self.settings.segmentation_of_records), True
+        return segment(
+            request.input, replace(self.settings.segmentation_of_records, question=request.query)
+        ), True
 
     def identity(self, prepared: Prepared) -> CompressionResult:
         """The input, byte for byte."""

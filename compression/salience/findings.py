@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from itertools import islice
 
+from compression.source.text import content_terms
 from compression.source.units import Segmentation
 
 # A p-value, a confidence interval, a mean with its deviation, a ratio of odds, risks or hazards with its value.
@@ -26,28 +27,57 @@ _EFFECT = re.compile(
 _FEWEST = 3
 # What the odds of a sentence are multiplied by for each number that it reports, up to so many.
 _EACH, _MOST = 5.0, 3
+# And by this, for what reports two numbers and names all that is compared; less where it names less, down to a half.
+_NAMES = 300.0
+_LEAST_NAMED = 0.5
+# Letters that are left of a word without its ending, and how many an ending has.
+_STEM, _ENDING = 4, 2
 _SENTENCES = frozenset({"sentence", "list_item"})
 
 
 def with_findings(text: Segmentation, scores: Sequence[float], query: str) -> list[float]:
     """Scores, in a text that reports findings those of its findings raised where the query asks for an effect."""
     found = list(scores)
-    if _EFFECT.search(query) is None or not _is_report(text):
+    if _EFFECT.search(query) is None:
         return found
-    for at, unit in enumerate(text.units):
-        if unit.kind in _SENTENCES:
-            numbers = islice(_REPORTED.finditer(text.source, unit.start, unit.end), _MOST)
-            found[at] = _raised(scores[at], _EACH ** sum(1 for _ in numbers))
+    numbers = _numbers(text)
+    tested = _count(text, _TESTED)
+    if sum(count > 1 for count in numbers.values()) < _FEWEST or not tested:
+        return found
+    each = _EACH if tested == _FEWEST else 1.0
+    asked = [term for term in content_terms(query) if _EFFECT.fullmatch(term) is None]
+    stems = [term[: max(_STEM, len(term) - _ENDING)] for term in asked]
+    for at, count in numbers.items():
+        named = _named(text.text(at).lower(), stems) * min(1.0, count / 2)
+        found[at] = _raised(scores[at], each**count * _NAMES**named)
     return found
 
 
-def _is_report(text: Segmentation) -> bool:
-    tested = (
+def _numbers(text: Segmentation) -> dict[int, int]:
+    """How many numbers each sentence reports that reports any, up to the most that count."""
+    found = {}
+    for at, unit in enumerate(text.units):
+        if unit.kind in _SENTENCES:
+            count = sum(1 for _ in islice(_REPORTED.finditer(text.source, unit.start, unit.end), _MOST))
+            if count:
+                found[at] = count
+    return found
+
+
+def _count(text: Segmentation, pattern: re.Pattern[str]) -> int:
+    """Sentences that have it, up to as many as make a report."""
+    having = (
         at
         for at, unit in enumerate(text.units)
-        if unit.kind in _SENTENCES and _TESTED.search(text.source, unit.start, unit.end) is not None
+        if unit.kind in _SENTENCES and pattern.search(text.source, unit.start, unit.end) is not None
     )
-    return sum(1 for _ in islice(tested, _FEWEST)) == _FEWEST
+    return sum(1 for _ in islice(having, _FEWEST))
+
+
+def _named(sentence: str, stems: Sequence[str]) -> float:
+    """From 0, for half of what is compared, to 1 for all of it."""
+    share = sum(stem in sentence for stem in stems) / max(1, len(stems))
+    return max(0.0, share - _LEAST_NAMED) / (1 - _LEAST_NAMED)
 
 
 def _raised(score: float, times: float) -> float:

@@ -119,7 +119,7 @@ class LexicalScorer:
         again = self.second.logits(seen, np.where(glance.muted, lowest, logits))
         text = glance.context.segmentation
         has = words_held(glance.context.words, seen.query)
-        again = by_record(again, text, has, seen.prior)
+        again = by_record(again, text, has, seen.query.terms, seen.prior)
         again = by_row(again, text, has, seen.query, seen.prior)
         return np.where(glance.muted, _ECHO, demoted(again, text, seen.copy_of, seen.is_asked))
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from compression.features.layout import Floats, Ints
-from compression.source.units import Segmentation
+from compression.source.text import STOP_WORDS
+from compression.source.units import DATA, Segmentation
 
 # Of a text that is mostly something else, as a conversation is, the query may be about that.
 _MOSTLY = 0.8
@@ -23,14 +27,19 @@ _OF_MEMBER = np.float32(24.0)
 _JSON_UNITS = frozenset({"json_member", "bracket"})
 
 
-def by_record(logits: Floats, text: Segmentation, has: NDArray[np.bool_], prior: Floats) -> Floats:
+def by_record(
+    logits: Floats, text: Segmentation, has: NDArray[np.bool_], terms: Sequence[str], prior: Floats
+) -> Floats:
     """The logits, lowered the further a unit's record is from the one that the query names, and the unit itself.
 
-    `has`: (units, terms), the terms of the query in each unit; `prior` is what each weighs. Texts that are not JSON
+    `has`: (units, terms), the terms of the query in each unit; `prior` is what each weighs. What a question is made of
+    stands in long texts, and names no record. Texts that are not JSON
     for the most part, and conversations, keep theirs.
     """
     if not has.any() or not _is_json(text):
         return logits
+    if len(terms) == len(prior):
+        prior = np.where([term in STOP_WORDS for term in terms], np.float32(0), prior)
     tree = _read(text)
     joined, beside = _joined(text, tree, has)
     lowered = logits - _OF_MEMBER * _below_best(_weighed(joined, prior))
@@ -40,7 +49,7 @@ def by_record(logits: Floats, text: Segmentation, has: NDArray[np.bool_], prior:
 
 
 def _is_json(text: Segmentation) -> bool:
-    if text.is_conversation or not any(frame.kind == "json" for frame in text.frames):
+    if text.is_conversation or not any(frame.kind in DATA for frame in text.frames):
         return False
     inside = 0
     for unit in text.units:
@@ -52,22 +61,25 @@ def _is_json(text: Segmentation) -> bool:
 @dataclass(frozen=True)
 class _Tree:
     """`record` is the number of the record that each unit is in, -1 for those in none; `depth` how many frames inside
-    of it the unit is. `records` is how many there are."""
+    of it the unit is. `records` is how many there are, `frames` those of them that are frames."""
 
     record: Ints
     depth: Ints
     records: int
+    frames: frozenset[int]
 
 
 def _read(text: Segmentation) -> _Tree:
     lists = _lists(text)
     of_frame: list[int] = []
+    outermost: set[int] = set()
     depths: list[int] = []
     count = 0
-    for frame in text.frames:
+    for number, frame in enumerate(text.frames):
         parent = frame.parent
         outer = -1 if parent is None else of_frame[parent]
-        if outer < 0 and frame.kind == "json" and (parent in lists):
+        if outer < 0 and frame.kind in DATA and (parent in lists):
+            outermost.add(number)
             of_frame.append(count)
             depths.append(0)
             count += 1
@@ -86,30 +98,46 @@ def _read(text: Segmentation) -> _Tree:
         elif unit.frame in lists and unit.kind == "json_member" and at not in ends:
             record[at] = count
             count += 1
-    return _Tree(record, depth, count)
+    return _Tree(record, depth, count, frozenset(outermost))
 
 
 def _lists(text: Segmentation) -> set[int | None]:
     """The outermost arrays of at least two elements; None, which is around all, where there are several values."""
     sizes: dict[int | None, int] = {}
     for frame in text.frames:
-        if frame.kind == "json":
+        if frame.kind in DATA:
             sizes[frame.parent] = sizes.get(frame.parent, 0) + 1
     for unit in text.units:
         if unit.kind == "json_member":
             sizes[unit.frame] = sizes.get(unit.frame, 0) + 1
     found: set[int | None] = set()
+    alike = _with_alike(text)
     if sizes.get(None, 0) > 1:
         return {None}
     inside: list[bool] = []
     for number, frame in enumerate(text.frames):
         is_inside = frame.parent is not None and inside[frame.parent]
         opening = text.units[frame.open]
-        is_list = frame.kind == "json" and text.source[opening.end - 1] == "[" and sizes.get(number, 0) > 1
+        is_array = text.source[opening.end - 1] == "[" if frame.kind == "json" else number in alike
+        is_list = frame.kind in DATA and is_array and sizes.get(number, 0) > 1
         if is_list and not is_inside:
             found.add(number)
         inside.append(is_inside or is_list)
     return found
+
+
+_NAME = re.compile(r"<([^\s/>]{1,80})")
+
+
+def _with_alike(text: Segmentation) -> set[int | None]:
+    """Frames of XML in which elements of one name stand side by side."""
+    names = Counter(
+        (frame.parent, found[1])
+        for frame in text.frames
+        if frame.kind == "xml"
+        and (found := _NAME.match(text.source, text.units[frame.open].start)) is not None
+    )
+    return {parent for (parent, _), count in names.items() if count > 1}
 
 
 def _joined(text: Segmentation, tree: _Tree, has: NDArray[np.bool_]) -> tuple[Floats, NDArray[np.bool_]]:
@@ -125,7 +153,9 @@ def _joined(text: Segmentation, tree: _Tree, has: NDArray[np.bool_]) -> tuple[Fl
     above = np.zeros((len(text.frames) + 1, has.shape[1]), np.float32)
     for number, frame in enumerate(text.frames):
         parent = -1 if frame.parent is None else frame.parent
-        own = np.maximum(has[frame.open].astype(np.float32), np.float32(_BESIDE) * beside[number])
+        # What says which record it is says so of all that is in it.
+        weight = np.float32(1.0 if number in tree.frames else _BESIDE)
+        own = np.maximum(has[frame.open].astype(np.float32), weight * beside[number])
         np.maximum(above[parent], own, out=above[number])
     frame_of = np.array([-1 if unit.frame is None else unit.frame for unit in units], np.int64)
     joined = np.maximum(has.astype(np.float32), above[frame_of])

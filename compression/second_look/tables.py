@@ -22,6 +22,15 @@ from compression.source.units import Segmentation
 _FEWEST_ROWS = 3
 # What a row gets of the best match one and two rows away; for its place, extremes and numbers; what the scores count.
 _BESIDE = ((1, 0.5), (2, 0.25))
+# A question may say on which side of a row another stands.
+_BEFORE_WORDS = """
+before above previous previously prior preceding preceded vor davor avant antes перед до
+"""
+_AFTER_WORDS = """
+after below next following followed nach danach après después после
+"""
+_BEFORE, _AFTER = frozenset(_BEFORE_WORDS.split()), frozenset(_AFTER_WORDS.split())
+_TOLD = 0.75
 _PLACE = 0.2
 _EXTREME = 0.4
 _NUMBER = 0.2
@@ -142,10 +151,14 @@ class _Table:
     def _beside(self, matched: Floats) -> Floats:
         """What a row gets of the best match near it."""
         near = np.zeros_like(matched)
+        words = set(self._query.words)
+        before, after = not words.isdisjoint(_BEFORE), not words.isdisjoint(_AFTER)
         for step, share in _BESIDE:
             if step < self._size:
-                near[step:] = np.maximum(near[step:], share * matched[:-step])
-                near[:-step] = np.maximum(near[:-step], share * matched[step:])
+                of_later = _TOLD if step == 1 and before and not after else share
+                of_earlier = _TOLD if step == 1 and after and not before else share
+                near[step:] = np.maximum(near[step:], of_earlier * matched[:-step])
+                near[:-step] = np.maximum(near[:-step], of_later * matched[step:])
         return near
 
     def _same(self, matched: Floats) -> Floats:

@@ -42,6 +42,7 @@ _TITLED = re.compile(
 )
 _NUMBERED = re.compile(r"[ \t]*\[(\d{1,4})\][:.]?(?=\s|\Z)")
 _RULE = re.compile(r"[ \t]*(?:-{3,}|\*{3,}|={3,}|_{3,}|#{3,}|~{5,})[ \t]*\Z")
+_FEWEST_SECTIONS = 3
 _TOP_HEADING = re.compile(r"[ \t]{0,3}#[ \t]+\S")
 
 
@@ -65,7 +66,7 @@ def split_documents(source: str, lines: Sequence[Line], free: Sequence[bool]) ->
     filed = _cut(lines, _files(source, lines, candidates, free), _whole_line(lines))
     if filed:
         return _with_preamble(source, lines, filed)
-    for style in (_labelled, _tagged, _titled, _numbered, _ruled, _top_headings, _title_lines):
+    for style in (_labelled, _tagged, _titled, _numbered, _ruled, _top_headings, _headings, _title_lines):
         parts = style(source, lines, candidates)
         if parts:
             return _with_preamble(source, lines, parts)
@@ -188,6 +189,16 @@ def _stands_alone(source: str, lines: Sequence[Line], number: int) -> bool:
 def _top_headings(source: str, lines: Sequence[Line], candidates: Sequence[int]) -> list[Part]:
     starts = _matching(_TOP_HEADING, source, lines, candidates)
     return _cut(lines, starts, _whole_line(lines)) if len(starts) > 1 else []
+
+
+def _headings(source: str, lines: Sequence[Line], candidates: Sequence[int]) -> list[Part]:
+    """The sections of one document in Markdown, whatever their level."""
+    starts = [
+        number
+        for number in _matching(HEADING, source, lines, candidates)
+        if number == 0 or is_blank(source, lines[number - 1])
+    ]
+    return _cut(lines, starts, _whole_line(lines)) if len(starts) >= _FEWEST_SECTIONS else []
 
 
 def _title_lines(source: str, lines: Sequence[Line], candidates: Sequence[int]) -> list[Part]:

@@ -32,7 +32,7 @@ _QUOTED = re.compile(r"[ \t]?(?:>++[ \t]?)++")
 _MARKER = re.compile(r"\[(?P<key>[^\W\d_][\w .:/#-]{0,40})\]:?|<\|(?P<token>\w{1,30})\|>(?P<name>\w{0,20})")
 _TAG = re.compile(r"<(?P<key>[a-zA-Z][\w:-]{1,30})(?:[ \t][^<>\n]{0,200})?>")
 _CAPITALS = re.compile(r"[^\W\d_]{3,20}(?:[ _][^\W\d_]{2,20}){0,2}:?[ \t]*\Z")
-_HEADING = re.compile(r"#{1,6}[ \t]+(?P<key>\S.{0,40})\Z")
+_HEADING = re.compile(r"(?P<level>#{1,6})[ \t]+(?P<key>\S.{0,40})\Z")
 # After a colon of Chinese or Japanese no space follows, whatever does.
 _WIDE_ROLE = re.compile(r"[^\W\d_][\w.'-]{0,14}：(?=\S)")
 _DIGITS = re.compile(r"[\d#]+|\([^()]{0,60}\)|\*")
@@ -113,7 +113,7 @@ def _rule(source: str, line: Line, end: int) -> Head | None:
 
 def _heading(source: str, line: Line, end: int) -> Head | None:
     found = _HEADING.match(source, *line) if end == line.end else None
-    return None if found is None else Head("heading", _plain(found["key"]), end)
+    return None if found is None else Head("heading", f"{found['level']} {_plain(found['key'])}", end)
 
 
 def _capitals(source: str, line: Line, end: int) -> Head | None:
@@ -293,6 +293,8 @@ def _recurring(found: _Found, *, is_quoted: bool) -> _Found:
     first = next((head for head in found.values() if times[head.kind, head.key] > 1), None)
     if first is None or (is_quoted and first.kind not in _DATED):
         return {}
+    if first.kind == "heading" and _is_outline(found, times, first.key.split(" ")[0]):
+        return {}
     opening = next(iter(found))
     heads = {
         number: head
@@ -303,6 +305,16 @@ def _recurring(found: _Found, *, is_quoted: bool) -> _Found:
     if first.kind in _DATED:
         return heads
     return heads if len(heads) >= 3 and len({head.key for head in heads.values()}) >= 2 else {}
+
+
+def _is_outline(found: _Found, times: Counter[tuple[HeadKind, str]], level: str) -> bool:
+    """Headings of a document and not of who speaks: some are above those that come back, or most of theirs do not."""
+    headings = [
+        (head.key, times[head.kind, head.key] > 1) for head in found.values() if head.kind == "heading"
+    ]
+    same = [comes_back for key, comes_back in headings if key.startswith(f"{level} ")]
+    above = sum(not key.startswith(level) for key, _ in headings)
+    return above > 1 or 2 * sum(same) <= len(same)
 
 
 def _between(source: str, lines: Sequence[Line], heads: _Found) -> list[Entry]:

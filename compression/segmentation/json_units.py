@@ -41,7 +41,7 @@ def identifying(source: str, children: Sequence[Node]) -> frozenset[int]:
     return frozenset(member.start for record in records for member in _short(record) if member.key in chosen)
 
 
-def _is_called_key(name: str) -> bool:
+def is_called_key(name: str) -> bool:
     """`id`, `orderId`, `file_path`; not `paid`."""
     parts = _PART_OF_NAME.findall(name[-40:])
     return bool(parts) and parts[-1].lower() in _CALLED_KEYS
@@ -55,13 +55,13 @@ def _short(record: Node) -> Iterator[Node]:
 
 def _of_one(fields: dict[str, list[str]]) -> set[str]:
     """Without siblings only what a member is called tells it: the first that is called a key."""
-    called = [key for key, own in fields.items() if _is_called_key(key) and _class(own[0])]
+    called = [key for key, own in fields.items() if is_called_key(key) and _class(own[0])]
     return set(called[:1])
 
 
 def _of_many(fields: dict[str, list[str]], records: int) -> set[str]:
     chosen: dict[str, str] = {}
-    ordered = sorted(fields, key=lambda key: not _is_called_key(key))
+    ordered = sorted(fields, key=lambda key: not is_called_key(key))
     for key in ordered:
         values = fields[key]
         is_unique = len(set(values)) >= _NEARLY_ALL * len(values) and len(values) * 2 >= records
@@ -76,7 +76,7 @@ def _class_of_all(values: Sequence[str], key: str) -> str:
     """The class that most values have; bare numbers are a key only where they are called one."""
     classes = [_class(value) for value in values]
     best = Counter(classes).most_common(1)[0][0]
-    if best == "key" and _NUMBER.match(values[0]) and not _is_called_key(key):
+    if best == "key" and _NUMBER.match(values[0]) and not is_called_key(key):
         return ""
     return best if classes.count(best) * 5 >= len(classes) * 4 else ""
 
@@ -141,6 +141,10 @@ def _shortened(source: str, start: int, end: int, longest: int) -> Iterator[tupl
         yield start, end
 
 
+# The name of a file in a markup language: what stands beside it is its source, to be edited, and no page to be read.
+_MARKUP_FILE = re.compile(
+    r'"(?![a-z]{2,8}://)[^"\s?#]{1,200}\.(?:x?html?|vue|svelte|astro|[jt]sx|erb|jinja2?|j2|tmpl|php)"'
+)
 _TITLE_KEYS = frozenset({'"title"', '"name"', '"heading"', '"headline"', '"subject"'})
 _OPENING = re.compile(r"[ \t\r\n]*[\[{]")
 _LIKELY = re.compile(r'[ \t]*+(?=\{\s*+["}]|\[\s*+(?:["\[{\]0-9-]|true|false|null))')
@@ -236,6 +240,7 @@ class Writer:
         self._builder.open_frame("json", self._builder.add(node.start, node.inside[0], "bracket"))
         holds_records = may_hold_records and self._is_record_list(node)
         inner = identifying(self._builder.source, node.children)
+        is_file = self._names_markup_file(node)
         for child in self._grouped(node.children):
             if self._is_opened(child) and depth < _DEEPEST:
                 goes_on = may_hold_records and not holds_records
@@ -243,7 +248,7 @@ class Writer:
                     child, depth + 1, may_hold_records=goes_on, is_record=holds_records, identity=inner
                 )
             else:
-                self._leaf(child, is_record=is_record, identifies=child.start in identity)
+                self._leaf(child, is_record=is_record, identifies=child.start in identity, is_file=is_file)
             if holds_records and child is not node.children[-1]:
                 self._builder.end_document(child.end)
         self._builder.close_frame(node.inside[1], node.end)
@@ -269,8 +274,12 @@ class Writer:
     def _is_long(self, node: Node) -> bool:
         return node.end - node.start > self._longest
 
-    def _leaf(self, node: Node, *, is_record: bool, identifies: bool) -> None:
-        if node.inside is None and self._is_long(node) and self._string(node):
+    def _names_markup_file(self, node: Node) -> bool:
+        source = self._builder.source
+        return any(_MARKUP_FILE.fullmatch(source, child.value, child.end) for child in _short(node))
+
+    def _leaf(self, node: Node, *, is_record: bool, identifies: bool, is_file: bool) -> None:
+        if node.inside is None and self._is_long(node) and self._string(node, is_file=is_file):
             return
         unit = self._builder.add(node.start, node.end, "json_member")
         if is_record and node.key is not None and node.key.lower() in _TITLE_KEYS:
@@ -280,12 +289,12 @@ class Writer:
         if node.inside is not None:
             self._builder.end_paragraph()
 
-    def _string(self, node: Node) -> bool:
+    def _string(self, node: Node, *, is_file: bool) -> bool:
         """A long text: its sentences may go one by one, and the quotes stay. False where it has but one part."""
         source = self._builder.source
         if source[node.value] != '"':
             return False
-        page = page_in_string(source[node.value + 1 : node.end - 1], self._settings)
+        page = None if is_file else page_in_string(source[node.value + 1 : node.end - 1], self._settings)
         if page is not None:
             self._builder.open_frame("string", self._builder.add(node.start, node.value + 1, "bracket"))
             self._builder.graft(with_markup(page), node.value + 1)

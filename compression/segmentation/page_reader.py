@@ -2,84 +2,37 @@
 
 import re
 from dataclasses import dataclass, field
-from typing import Literal
 
+from compression.segmentation.addresses import Addresses
 from compression.segmentation.markup import Token, attributes_of, tokens
+from compression.segmentation.page_elements import (
+    ASIDE,
+    ASIDE_ROLES,
+    CELLS,
+    ENDED_BY,
+    HEADINGS,
+    HIDDEN_STYLE,
+    IN_CELLS,
+    INLINE,
+    KNOWN,
+    NOT_IN_ROWS,
+    VOID,
+    Block,
+    BlockKind,
+    Element,
+    parts_of,
+)
 from compression.source.edits import EditedView
+from compression.source.units import Slice
 
-_INLINE_NAMES = """
-a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd mark nobr q rb rp rt ruby s samp small
-span strike strong sub sup time tt u var wbr source track picture meta link base area
-"""
-_INLINE = frozenset(_INLINE_NAMES.split())
-_BLOCK_NAMES = """
-address article aside blockquote body br button caption center col colgroup datalist dd details dialog dir div
-dl dt embed fieldset figcaption figure font footer form frame frameset h1 h2 h3 h4 h5 h6 head header hgroup hr
-html input label legend li main map math menu menuitem nav noscript ol optgroup option output p param pre
-progress search section select slot summary table tbody td template tfoot th thead title tr ul video audio
-"""
-# Elements of HTML; those that are opaque have no blocks.
-KNOWN = _INLINE | frozenset(_BLOCK_NAMES.split())
-_VOID_NAMES = """
-area base br col embed hr img input link meta param source track wbr
-"""
-_VOID = frozenset(_VOID_NAMES.split())
-HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
-# What is beside a page's text, by what it is for.
-_ASIDE_NAMES = """
-nav footer aside form button select dialog noscript menu template datalist head
-"""
-_ASIDE = frozenset(_ASIDE_NAMES.split())
-_ASIDE_ROLE_NAMES = """
-navigation banner contentinfo complementary search dialog alertdialog menu menubar toolbar tablist alert status
-form
-"""
-_ASIDE_ROLES = frozenset(_ASIDE_ROLE_NAMES.split())
-_HIDDEN_STYLE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden")
-# An element of these ends where the next of its group begins, wherever its end was forgotten.
-_ENDED_BY: dict[str, frozenset[str]] = {
-    "li": frozenset({"li"}),
-    "dt": frozenset({"dt", "dd"}),
-    "dd": frozenset({"dt", "dd"}),
-    "tr": frozenset({"tr"}),
-    "td": frozenset({"td", "th", "tr"}),
-    "th": frozenset({"td", "th", "tr"}),
-    "option": frozenset({"option"}),
-}
-_CELLS = frozenset({"td", "th"})
 # Words with one mark of white space between each two: longer white space is cut.
 _WORDS = re.compile(r"\S++(?:\s\S++)*+")
 _ESCAPED_WORDS = re.compile(r"(?<!\\)(?:[^\s\\]|\\[^nrt])++(?: (?:[^\s\\]|\\[^nrt])++)*+")
 _BLANK_LINES = re.compile(r"(?:[ \t\r\f]*+\n)*+")
 _TELLING = re.compile(r"role|hidden|style", re.IGNORECASE)
 
-BlockKind = Literal["text", "heading", "item", "row", "code"]
-
-
-@dataclass(slots=True)
-class Element:
-    """An element that holds blocks. `is_aside`: it, or one around it, says that it is beside the page's text. `table`:
-    the number of the nearest table around it, itself included; 0 where there is none."""
-
-    name: str
-    parent: int
-    is_aside: bool
-    has_fields: bool = False
-    table: int = 0
-
-
-@dataclass(slots=True)
-class Block:
-    """`view[start:end]`, text without a break in it, in `element`. `letters` and `linked` count characters of words,
-    all and those in links. Rows of one `table` stand together."""
-
-    kind: BlockKind
-    start: int
-    end: int
-    element: int
-    letters: int = 0
-    linked: int = 0
-    table: int = -1
+# Characters. A row with more is there for its place on the screen, and its cells have nothing to do with each other.
+_LONGEST_ROW = 1_000
 
 
 @dataclass(slots=True)
@@ -90,16 +43,20 @@ class _Gap:
     space: tuple[int, int] | None = None
     line_end: tuple[int, int] | None = None
     breaks: bool = False
+    begins_part: bool = False
     tag: Token | None = None
+    link: Token | None = None
     needed: list[Token] = field(default_factory=list)
 
 
 class PageReader:
-    """One pass over the tokens. `is_escaped`: the text is the inside of a JSON string, and stays as it is written."""
+    """One pass over the tokens. `is_escaped`: the text is the inside of a JSON string, and stays as it is written.
+    `addresses` says which links keep theirs."""
 
-    def __init__(self, source: str, *, is_escaped: bool = False) -> None:
+    def __init__(self, source: str, addresses: Addresses, *, is_escaped: bool = False) -> None:
         self.source = source
         self.view = EditedView(source)
+        self._addresses = addresses
         self.blocks: list[Block] = []
         self.elements: list[Element] = [Element("", -1, is_aside=False)]
         self._stack = [0]
@@ -112,7 +69,9 @@ class PageReader:
         self._lead = 0
         self._link_depth = -1
         self._in_row = -1
+        self._divs = 0
         self._pre = -1
+        self._address = Slice(0, 0)
 
     def read(self) -> None:
         at = 0
@@ -170,8 +129,11 @@ class PageReader:
                 self._gap.line_end = (at, at + (2 if self._is_escaped else 1))
 
     def _visible(self, start: int, end: int, character: str = "") -> None:
+        begins_part = self._gap.begins_part
         self._join(start)
         block = self._block or self._begin_block()
+        if begins_part and block.kind == "row":
+            block.parts.append((self._lead, block.letters, block.linked, self._stack[-1]))
         if character:
             self.view.decode(start, end, character)
         else:
@@ -194,18 +156,19 @@ class PageReader:
     def _join(self, start: int) -> None:
         """Keep of the gap before `start` what parts the text after it from the text before it."""
         gap, view = self._gap, self.view
+        kept = gap.needed if gap.link is None else sorted([*gap.needed, gap.link], key=_start_of)
+        first = kept[0].start if kept else start
         self._lead = view.length
         if gap.breaks and view.length:
-            before = gap.needed[0].start if gap.needed else start
-            space = next((each for each in (gap.line_end, gap.space) if each and each[1] <= before), None)
+            space = next((each for each in (gap.line_end, gap.space) if each and each[1] <= first), None)
             if space is not None:
                 self._keep_space(*space)
-            elif gap.tag is not None and not gap.needed:
+            elif gap.tag is not None and not gap.needed and gap.tag.start < first:
                 self._keep_tag(gap.tag)
             self._lead = view.length
-        elif gap.space and self._block is not None and not gap.needed:
+        elif gap.space and self._block is not None and not gap.needed and gap.space[1] <= first:
             self._keep_space(*gap.space)
-        for token in gap.needed:
+        for token in kept:
             self._keep_tag(token)
 
     def _keep_space(self, start: int, end: int) -> None:
@@ -215,9 +178,11 @@ class PageReader:
             self.view.keep(start, end)
 
     def _keep_tag(self, token: Token) -> None:
-        """The tag without its attributes."""
+        """The tag without its attributes, but for an address that is asked for."""
         if token.kind == "open":
             self.view.keep(token.start, token.start + 1 + len(token.name))
+            if token is self._gap.link:
+                self.view.keep(*self._address)
             self.view.keep(token.end - 1, token.end)
         else:
             self.view.keep(token.start, token.end)
@@ -253,22 +218,27 @@ class PageReader:
 
     def _opened(self, token: Token) -> None:
         name = token.name
-        if name in _INLINE:
+        if name in INLINE:
             if name == "a":
                 self._link_depth = len(self._stack) if "href" in token.attributes else -1
+                address = self._addresses.of(self.source, token)
+                if address is not None:
+                    self._gap.link, self._address = token, address
             return
         if name == "br":
             self._break_line(token)
             return
-        if self._in_row >= 0 and name in ("p", "label"):
+        if self._in_row >= 0 and name in IN_CELLS:
+            self._divs += name == "div"
+            self._break_line(token)
             return
-        if name in _CELLS and self._is_simple_row():
+        if name in CELLS and self._is_simple_row():
             self._cell(token)
             return
-        self._end_row()
+        self._end_row(is_layout=name in NOT_IN_ROWS)
         self._end_block()
         self._gap.tag = token
-        if name in _VOID or token.attributes.endswith("/"):
+        if name in VOID or token.attributes.endswith("/"):
             if name == "input":
                 self.elements[self._stack[-1]].has_fields = True
             return
@@ -276,11 +246,14 @@ class PageReader:
 
     def _break_line(self, token: Token) -> None:
         """A line's end inside a block; two end it."""
-        if self._block is None or self._in_row >= 0:
-            if self._gap.space is None and self._in_row < 0:
-                self._gap.needed = []
-            elif self._gap.space is None and not (self._gap.needed and self._gap.needed[-1].name == "br"):
+        if self._in_row >= 0:
+            self._gap.begins_part = True
+            if self._gap.space is None and not self._gap.needed and self._block is not None:
                 self._gap.needed.append(token)
+            return
+        if self._block is None:
+            if self._gap.space is None:
+                self._gap.needed = []
             return
         if self._gap.tag is not None and self._gap.tag.name == "br":
             self._end_block()
@@ -294,23 +267,29 @@ class PageReader:
 
     def _cell(self, token: Token) -> None:
         """A cell goes on in its row's block; the tags between cells say where one ends."""
-        while self.elements[self._stack[-1]].name in _CELLS:
+        while self.elements[self._stack[-1]].name in CELLS:
             self._pop()
         if self._in_row < 0:
             self._end_block()
-            self._in_row = self._stack[-1]
+            self._in_row, self._divs = self._stack[-1], 0
+        if self._gap.needed and self._gap.needed[-1].name not in CELLS:
+            self._gap.needed.pop()
         self._gap.needed.append(token)
+        self._gap.begins_part = True
         self._push(token)
 
-    def _end_row(self) -> None:
+    def _end_row(self, *, is_layout: bool = False) -> None:
         if self._in_row >= 0:
             self._in_row = -1
+            row = self._block
+            if row is not None and row.parts and (is_layout or row.letters > _LONGEST_ROW):
+                self.blocks[-1:] = parts_of(row)
             self._end_block()
             self._gap.needed = []
 
     def _push(self, token: Token) -> None:
         name = token.name
-        while (top := self.elements[self._stack[-1]].name) == "p" or name in _ENDED_BY.get(top, ()):
+        while (top := self.elements[self._stack[-1]].name) == "p" or name in ENDED_BY.get(top, ()):
             self._pop()
         outer = self._stack[-1]
         number, around = len(self.elements), self.elements[outer]
@@ -328,7 +307,7 @@ class PageReader:
             self._gap.needed = [token]
 
     def _says_aside(self, token: Token) -> bool:
-        if token.name in _ASIDE:
+        if token.name in ASIDE:
             return True
         if token.name == "header":
             return not (self._open.get("article") or self._open.get("main"))
@@ -336,23 +315,28 @@ class PageReader:
             return False
         found = attributes_of(token.attributes)
         return (
-            found.get("role") in _ASIDE_ROLES
+            found.get("role") in ASIDE_ROLES
             or "hidden" in found
             or found.get("aria-hidden") == "true"
             or found.get("aria-modal") == "true"
-            or _HIDDEN_STYLE.search(found.get("style", "")) is not None
+            or HIDDEN_STYLE.search(found.get("style", "")) is not None
         )
 
     def _closed(self, token: Token) -> None:
         name = token.name
         if name == "a":
             self._link_depth = -1
-        if name in _INLINE or not self._open.get(name):
+            self._gap.link = None
+        if name in INLINE or not self._open.get(name):
             return
-        if self._in_row >= 0 and name in _CELLS:
+        if self._in_row >= 0 and name in CELLS:
             while self.elements[self._stack[-1]].name != "tr" and len(self._stack) > 1:
                 if self._pop() == name:
                     break
+            return
+        if self._in_row >= 0 and (name in ("p", "label") or (name == "div" and self._divs)):
+            self._divs -= name == "div"
+            self._break_line(token)
             return
         self._end_row()
         self._end_block()
@@ -372,3 +356,7 @@ class PageReader:
         if self._link_depth > len(self._stack):
             self._link_depth = -1
         return name
+
+
+def _start_of(token: Token) -> int:
+    return token.start

@@ -5,9 +5,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby, islice
 
+from compression.segmentation.addresses import Addresses
 from compression.segmentation.main_text import find_main
 from compression.segmentation.markup import OPAQUE
-from compression.segmentation.page_reader import KNOWN, Block, PageReader
+from compression.segmentation.page_elements import KNOWN, Block
+from compression.segmentation.page_reader import PageReader
 from compression.segmentation.prose import add_sentences, split_long
 from compression.source.units import Builder, Segmentation, SegmentationSettings, Slice, merged
 
@@ -29,8 +31,17 @@ _BLANK_LINE = re.compile(r"\n[ \t\r]*\n\s*")
 _TAG = re.compile(r"<([a-zA-Z][\w:-]{0,40})")
 _ANY_TAG = re.compile(r"<[^<>]*>")
 # What a program fills in: such a text is the source of a page.
-_TEMPLATE = re.compile(r"\{%|\{\{|<\?php|<%|\bclassName=|\bv-(?:if|for)=|\*ngIf=")
-_FEWEST = 4
+_TEMPLATE = re.compile(
+    r"\{%|\{\{|<\?php|<%|\bclassName=|\sv-(?:if|for)=|\s\*ng\w{1,20}=|\sth:\w{1,20}=|\s[\w:-]{1,30}=\{"
+    r"|>[^<>{}]{0,40}\{[A-Za-z_$][\w.$]{0,60}\}|\{[#/:@](?:if|each|else|await|html)\b"
+    r"|^[ \t]*@(?:if|foreach|end\w{2,10})\b",
+    re.MULTILINE,
+)
+# Pages that are served have these, too.
+_IN_FRAGMENT = re.compile(
+    rf"{_TEMPLATE.pattern}|\s[@:][\w.:-]{{1,40}}=|\s[(\[][\w.-]{{1,40}}[)\]]=", re.MULTILINE
+)
+_FEWEST, _FEWEST_IN_FRAGMENT = 4, 2
 # What is around each is looked at by itself; what follows the last is text with marks in it.
 _MOST_PAGES = 200
 # Of the elements in a page's beginning, most are HTML's, or of a framework, which have a hyphen.
@@ -81,8 +92,8 @@ def _is_page(source: str, page: Slice) -> bool:
     """False for what a program makes a page of, and for a page that is merely mentioned."""
     if sum(1 for _ in _CLOSING.finditer(source, page.start, min(page.end, page.start + 10 * _SAMPLE))) < 2:
         return False
-    said = _without_scripts(source, page)
-    if sum(1 for _ in _TEMPLATE.finditer(said)) >= _FEWEST:
+    said = _without(_SCRIPT, source, page)
+    if _is_template(_without(_EXAMPLE, source, page)):
         return False
     names = [name.lower() for name in _TAG.findall(said)]
     unknown = sum(1 for name in names if name not in _OF_HTML and "-" not in name)
@@ -91,26 +102,32 @@ def _is_page(source: str, page: Slice) -> bool:
     return unknown <= _MOST_UNKNOWN * len(names) and not is_short
 
 
+def _is_template(text: str) -> bool:
+    is_whole = _BEGINS.search(text) is not None
+    marks, fewest = (_TEMPLATE, _FEWEST) if is_whole else (_IN_FRAGMENT, _FEWEST_IN_FRAGMENT)
+    return sum(1 for _ in islice(marks.finditer(text), fewest)) == fewest
+
+
 _SCRIPT = re.compile(r"<(script|style|svg|math)\b")
-_SCRIPT_END = {
-    "script": re.compile(r"<\\?/script\b"),
-    "style": re.compile(r"<\\?/style\b"),
-    "svg": re.compile(r"<\\?/svg\b"),
-    "math": re.compile(r"<\\?/math\b"),
+# A page about templates has them as examples.
+_EXAMPLE = re.compile(r"<(script|style|svg|math|pre|code|samp|textarea)\b")
+_END = {
+    name: re.compile(rf"<\\?/{name}\b")
+    for name in ("script", "style", "svg", "math", "pre", "code", "samp", "textarea")
 }
 
 
-def _without_scripts(source: str, page: Slice) -> str:
-    """Its beginning, up to so many characters, without what stands in scripts."""
+def _without(elements: re.Pattern[str], source: str, page: Slice) -> str:
+    """Its beginning, up to so many characters, without what stands in such elements."""
     pieces, at, size = [], page.start, 0
     while size < _SAMPLE and at < page.end:
-        found = _SCRIPT.search(source, at, page.end)
+        found = elements.search(source, at, page.end)
         stop = page.end if found is None else found.start()
         pieces.append(source[at : min(stop, at + _SAMPLE)])
         size += len(pieces[-1])
         if found is None:
             break
-        end = _SCRIPT_END[found[1]].search(source, found.end(), page.end)
+        end = _END[found[1]].search(source, found.end(), page.end)
         at = page.end if end is None else end.start()
     return "".join(pieces)
 
@@ -128,8 +145,12 @@ def segment_page(source: str, settings: SegmentationSettings, *, is_escaped: boo
     """A page's units over a view of it: its text without tags, scripts and styles. A section is a document, but in a
     JSON string, which `is_escaped`.
     """
-    reader = PageReader(source, is_escaped=is_escaped)
+    addresses = Addresses(settings.question)
+    reader = PageReader(source, addresses, is_escaped=is_escaped)
     reader.read()
+    if addresses.found_none:
+        reader = PageReader(source, Addresses.every(), is_escaped=is_escaped)
+        reader.read()
     view = reader.view.text()
     writer = _Writer(Builder(view), reader, settings, has_sections=not is_escaped)
     writer.add()

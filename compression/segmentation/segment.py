@@ -15,6 +15,7 @@ from compression.segmentation.json_units import JsonFinder, add_json_source
 from compression.segmentation.lines import Line, is_blank, split_lines, trimmed
 from compression.segmentation.pages import find_pages, segment_page
 from compression.segmentation.printed import printed_view
+from compression.segmentation.xml_units import add_xml_source
 from compression.source.edits import with_markup, without
 from compression.source.units import (
     Builder,
@@ -223,6 +224,8 @@ def segment_plain(source: str, settings: SegmentationSettings = _DEFAULT) -> Seg
     builder = Builder(source)
     if not add_json_source(builder, settings):
         pages = find_pages(source)
+        if not pages and add_xml_source(builder, settings):
+            return coarsened(builder.build(), settings.most_units)
         if len(pages) == 1 and not source[: pages[0].start].strip() and not source[pages[0].end :].strip():
             return coarsened(segment_page(source, settings), settings.most_units)
         _add_stretches(builder, pages, settings)

@@ -64,7 +64,10 @@ UnitKind = Literal[
 # What only frames other units, and never is chosen for itself; and with it what says what they are about.
 FRAMING: frozenset[UnitKind] = frozenset({"bracket", "fence", "speaker"})
 STRUCTURE: frozenset[UnitKind] = FRAMING | {"table_header", "heading"}
-FrameKind = Literal["json", "string", "code", "table", "turn", "tag", "message", "block"]
+FrameKind = Literal["json", "xml", "string", "code", "table", "turn", "tag", "message", "block"]
+
+# Frames of data, whose members are chosen by what is on their path.
+DATA: frozenset[FrameKind] = frozenset({"json", "xml"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +206,7 @@ class SegmentationSettings:
     most_units: int = 32_768
     most_lines: int = 100_000
     conversations: bool = True
+    question: str = ""
 
     def __post_init__(self) -> None:
         for name in ("longest_unit", "longest_dense", "longest_block", "longest_record"):

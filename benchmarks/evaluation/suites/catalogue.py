@@ -14,6 +14,7 @@ from benchmarks.evaluation.suites import (
     made,
     pages,
     plain,
+    readmes,
     records,
     third,
     traces,
@@ -37,6 +38,8 @@ def makers(folder: Path) -> dict[str, Maker]:
     own: dict[str, Maker] = {
         "pages": pages.page_cases,
         "page_facts": pages.fact_cases,
+        "links_pages": pages.link_cases,
+        "markdown_readmes": readmes.cases,
         "findings": lambda: findings.cases("findings"),
     }
     return found | _logs() | _coding() | own | records.suites()

@@ -153,11 +153,13 @@ FAMILIES: Mapping[str, Family] = {
     "webhooks": Family("a member of one of seven deliveries", SHARES, LONG, needs, "all evidence"),
     "tables": Family("a row of one table", SHARES, MANY, needs, "all evidence"),
     "filings": Family("a cell or a row, eight filings", SHARES, MANY, needs, "all evidence"),
-    "records": Family("a value of one of sixty orders, in twelve shapes", SHARES, LONG, needs, "all evidence"),
+    "records": Family("a value of one of sixty orders, in fourteen shapes", SHARES, LONG, needs, "all evidence"),
     "support": Family("the agent's answer, twelve tickets", SHARES, MANY, needs, "all evidence"),
     "policies": Family("a sentence of a privacy policy", SHARES, MIDDLE, needs, "all evidence"),
     "pages": Family("an article's blocks, whole web page", SHARES, (*MANY, 0.03), page, "all evidence"),
     "page": Family("a sentence of a web page", SHARES, LONG, page, "all evidence"),
+    "markdown": Family("a sentence, a row or a line of a README", SHARES, LONG, needs, "all evidence"),
+    "links": Family("the address of a link of a web page", SHARES, LONG, needs, "all evidence"),
     "languages": Family("answer kept, ten paragraphs in ja, ar, zh", SHARES, MIDDLE, needs, "all evidence"),
 }  # fmt: skip
 

@@ -159,6 +159,27 @@ def fact_cases(suite: str = "page_facts") -> Iterator[Case]:
         )  # fmt: skip
 
 
+_LINK = re.compile(r'<a [^<>]*?href="(?P<address>[^"#<>][^"<>]*)"[^<>]*>(?P<text>.*?)</a>', re.DOTALL)
+
+
+def link_cases(suite: str = "links_pages") -> Iterator[Case]:
+    """The address of a link of the article, asked for by its text, which no other link has."""
+    for number, article in enumerate(articles()[:CASES]):
+        shell, is_held_out = _made(article, number)
+        found = [(text_of(link["text"]), link) for link in _LINK.finditer(shell.html)]
+        counts = Counter(text for text, _ in found)
+        own = [(text, link) for text, link in found if counts[text] == 1 and len(_words(text)) >= 1]
+        own = [(text, link) for text, link in own if link[0] in article.html]
+        if not own:
+            continue
+        text, link = seeded(f"link {article.name}").choice(own)
+        need = Need(link["address"], (link.span("address"),))
+        yield Case(
+            suite, f"{suite} {number} {article.name}", f"What is the link to {text}?", shell.html,
+            ((0, len(shell.html)),), evidence=need.spans, is_held_out=is_held_out, needs=(need,),
+        )  # fmt: skip
+
+
 def _fact_of(article: Article) -> Fact | None:
     """A sentence that three of its words tell from all others, asked for by them."""
     texts = [text for text in blocks(article.html) if 60 <= len(text) <= 400]

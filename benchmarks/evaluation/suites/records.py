@@ -94,6 +94,32 @@ def _xml(rows: list[Row]) -> str:
     return "<orders>\n" + "\n".join(parts) + "\n</orders>\n"
 
 
+def _feed(rows: list[Row]) -> str:
+    """As a feed has its items: after elements of its own, with a namespace and a text that is quoted as a whole."""
+    items = [
+        f"<item><title>Order {row['order_id']}</title><dc:creator>{row['customer']}</dc:creator>"
+        f"<description><![CDATA[<p>A {row['item']} for {row['city']}, {row['status']}. It comes to {row['amount']}.</p>"
+        f"<p>The parcel is followed by {row['tracking']}.</p>]]></description></item>"
+        for row in rows
+    ]
+    head = (
+        "<title>Orders</title><link>https://example.org/orders</link><description>All of them</description>"
+    )
+    opening = '<?xml version="1.0"?><rss version="2.0" xmlns:dc="http://purl.org/dc/elements/1.1/"><channel>'
+    return f"{opening}{head}{''.join(items)}</channel></rss>"
+
+
+def _attributes(rows: list[Row]) -> str:
+    """As a report of tests has its cases: what is told stands in attributes."""
+    cases = [
+        f'  <order id="{row["order_id"]}" customer="{row["customer"]}" city="{row["city"]}">\n'
+        f'    <line item="{row["item"]}" amount="{row["amount"]}"/>\n'
+        f'    <shipment status="{row["status"]}" tracking="{row["tracking"]}"/>\n  </order>\n'
+        for row in rows
+    ]
+    return f'<orders count="{len(rows)}">\n{"".join(cases)}</orders>\n'
+
+
 def _graphql(rows: list[Row]) -> str:
     edges = [{"cursor": f"c{number}", "node": _nested(row)} for number, row in enumerate(rows)]
     return json.dumps({"data": {"orders": {"pageInfo": {"hasNextPage": False}, "edges": edges}}}, indent=2)
@@ -114,6 +140,8 @@ SHAPES: dict[str, Callable[[list[Row]], str]] = {
     "psql": _psql,
     "aligned": _aligned,
     "xml": _xml,
+    "feed": _feed,
+    "attributes": _attributes,
 }
 
 

@@ -29,6 +29,17 @@ def test_sentences_that_report_numbers_come_before_methods() -> None:
     assert max(plans) == 0.1 < 0.5 < min(results)
 
 
+def test_of_what_reports_numbers_that_comes_first_which_names_what_is_compared() -> None:
+    paper = (
+        PAPER
+        + " The walking and rest arms were alike in sleep at the end (1.4 and 7.4). Power was 80% for sleep."
+    )
+    scores = found(paper, ASKED)
+    others = [scores[text] for text in scores if text.startswith(("Nausea", "Power"))]
+    assert len(others) == 2
+    assert scores["The walking and rest arms were alike in sleep at the end (1.4 and 7.4)."] > max(others)
+
+
 def test_other_languages_and_marks_are_read() -> None:
     paper = PAPER.replace("P = .01", "p ≤ 0,01").replace("95% CI", "95 % KI")
     scores = found(paper, "Welche Wirkung hatte das Gehen auf den Schlaf?")

@@ -30,7 +30,7 @@ def best(scorer: LexicalScorer, query: str, source: str, count: int = 1) -> list
     return [text.text(unit) for unit in order[:count]]
 
 
-@pytest.mark.parametrize("shape", sorted(set(SHAPES) - {"xml", "yaml"}))
+@pytest.mark.parametrize("shape", sorted(set(SHAPES) - {"yaml"}))
 def test_a_value_of_the_order_that_is_named_survives_in_every_shape(shape: str, lexical: Compressor) -> None:
     for case in list(suites()[f"records_{shape}"]())[:2]:
         output = lexical.compress(CompressionRequest(case.query, case.context, 0.1)).output
@@ -64,6 +64,16 @@ def test_a_member_is_found_by_its_record_and_the_names_on_its_path(scorer: Lexic
     query = "When was the comment of the issue comment deleted event created at?"
     (found,) = best(scorer, query, json.dumps(EVENTS))
     assert "2019-05-12" in found
+
+
+def test_what_a_question_is_made_of_names_no_record(scorer: LexicalScorer) -> None:
+    said = (
+        "an effort to put what is in the action of the event and the repository to the use that it has of it"
+    )
+    noisy = [{**event, "alert": {"description": said, "state": "closed"}} for event in EVENTS]
+    query = "What is the url of the repository in the push forced event?"
+    (found,) = best(scorer, query, json.dumps(noisy))
+    assert found.startswith('"repository"')
 
 
 def test_json_lines_are_records_too(scorer: LexicalScorer) -> None:
@@ -156,3 +166,12 @@ def test_what_is_no_table_or_record_is_scored_all_the_same(scorer: LexicalScorer
 
 def test_rows_made_twice_are_the_same() -> None:
     assert rows_of("x") == rows_of("x") != rows_of("y")
+
+
+def test_a_question_says_on_which_side_of_a_row_another_stands(scorer: LexicalScorer) -> None:
+    names = ("Arden", "Birling", "Corve", "Dunlin", "Esk", "Fal", "Gade", "Hull")
+    rows = [f"{name},{4 + number * 7 % 5},since the spring\n" for number, name in enumerate(names)]
+    table = f"ship,berth,moored\n{''.join(rows)}"
+    for side, row in (("before", "Corve"), ("above", "Corve"), ("after", "Esk"), ("below", "Esk")):
+        found = best(scorer, f"Which ship is listed {side} the Dunlin?", table, 2)
+        assert [each.split(",")[0] for each in found] == ["Dunlin", row]

@@ -276,3 +276,102 @@ def test_any_markup_is_slices_of_the_source_and_moves_there_and_back(source: str
     spans = [(token.start, token.end) for token in tokens(source)]
     assert spans == sorted(spans)
     assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+
+
+def _sentences(count: int, word: str) -> list[str]:
+    return [
+        f"The {word} number {number} is a sentence about {word}s that goes on for long enough."
+        for number in range(count)
+    ]
+
+
+def test_a_list_of_comments_longer_than_the_article_leaves_the_article_the_main_text() -> None:
+    article = "".join(f"<p>{sentence}</p>" for sentence in _sentences(15, "bridge"))
+    comments = "".join(
+        f"<li><div>user{number}</div><p>{text * 4}</p><a href='#'>Reply</a></li>"
+        for number, text in enumerate(_sentences(40, "opinion"))
+    )
+    page = (
+        f"<html><body><div><div>{article}</div><div><h3>40</h3><ol>{comments}</ol></div></div></body></html>"
+    )
+    main = main_of(segment(page))
+    assert main[0].startswith("The bridge number 0")
+    assert main[14].startswith("The bridge number 14") or "bridge number 14" in main[14]
+
+
+def test_a_choice_of_consent_longer_than_the_article_is_not_the_main_text() -> None:
+    article = "".join(f"<p>{sentence}</p>" for sentence in _sentences(4, "bridge"))
+    consent = "".join(
+        f"<div><p>{text * 4}</p><input type='checkbox'></div>" for text in _sentences(9, "purpose")
+    )
+    page = f"<html><body><div><h1>Bridges</h1>{article}</div><div>{consent}</div></body></html>"
+    assert not any("purpose" in unit for unit in main_of(segment(page)))
+    assert sum("bridge" in unit for unit in main_of(segment(page))) == 4
+
+
+def test_a_page_that_is_a_form_as_a_whole_keeps_its_text() -> None:
+    article = "".join(f"<p>{sentence}</p>" for sentence in _sentences(8, "bridge"))
+    menu = "<ul><li><a href='/'>Home</a></li></ul>"
+    page = f"<html><body><form><input type='hidden'>{menu}<div>{article}</div></form></body></html>"
+    main = main_of(segment(page))
+    assert len(main) == 8
+    assert not any("Home" in unit for unit in main)
+
+
+def test_sentences_that_are_mostly_links_are_text_and_a_menu_is_not() -> None:
+    linked = " ".join(f"<a href='/{number}'>bridge</a> and harbour" for number in range(12))
+    menu = "".join(f"<li><a href='/{number}'>Section {number}</a></li>" for number in range(20))
+    page = f"<html><body><ul>{menu}</ul><div>{f'<p>The {linked} end here.</p>' * 4}</div></body></html>"
+    main = main_of(segment(page))
+    assert main
+    assert not any("Section" in unit for unit in main)
+
+
+def test_the_cells_of_a_table_that_lays_a_page_out_are_parted() -> None:
+    links = "".join(f"<A href='/{number}'>Section {number}</A><BR>" for number in range(20))
+    text = "<BR><BR>".join(_sentences(16, "bridge"))
+    page = (
+        f"<HTML><BODY><TABLE><TR><TD>{links}</TD><TD>{text}</TD><TD>{links}</TD></TR></TABLE></BODY></HTML>"
+    )
+    main = main_of(segment(page))
+    assert len(main) == 16
+    assert not any("Section" in unit for unit in main)
+
+
+def test_a_cell_with_blocks_in_it_stays_in_its_row() -> None:
+    cells = "<tr><td><div>2019</div></td><td><div><p>4</p><p>five</p></div></td></tr>"
+    head = "<tr><th><div>Year</div></th><th>Cost</th></tr>"
+    page = f"<html><body><div><table>{head}{cells * 2}</table><p>{LONG}</p></div></body></html>"
+    text = segment(page)
+    kinds = {text.text(number): unit.kind for number, unit in enumerate(text.units)}
+    assert kinds["<th>Year<th>Cost"] == "table_header"
+    assert kinds["<td>2019<td>4<p>five"] == "table_row"
+    assert kinds[LONG.strip()] == "sentence"
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "<script>\n  export let name;\n</script>\n<main>\n  <h1>Hello {name}!</h1>\n  {#if name}\n  <p>You.</p>\n"
+        "  {/if}\n  <p>And {name} again.</p>\n</main>\n<style>h1 { color: red }</style>\n",
+        '<div class="a">\n  <li *ngFor="let i of items" [item]="i">x</li>\n  <p>There is nothing.</p>\n</div>',
+        '<div className="app">\n  <ul>{items.map(i => <li key={i}>{i}</li>)}</ul>\n  <p>Text</p>\n</div>',
+        '<div>\n  <p :class="c" @click="toggle">Hello</p>\n  <b>Hello</b>\n</div>',
+        "<div>\n  @foreach ($users as $user)\n    <p>This is {{ $user->id }}</p>\n  @endforeach\n  <p>Bye</p>\n</div>",
+    ],
+)
+def test_a_template_is_no_page(template: str) -> None:
+    assert not find_pages(template)
+
+
+def test_a_page_about_templates_and_one_with_a_framework_are_pages() -> None:
+    example = "<pre>{% for p in pages %}{{ p.title }}{{ p.text }}{% endfor %}</pre>"
+    assert find_pages(f"<html><body><h1>Templates</h1><p>{LONG}</p>{example * 3}</body></html>")
+    assert find_pages(f'<html><body><div :class="c" @click="x" x-data="y"><p>{LONG}</p></div></body></html>')
+
+
+def test_a_file_in_a_member_is_its_source_and_what_was_fetched_is_a_page() -> None:
+    fetched = segment(json.dumps({"url": "https://example.org/a.html", "content": PAGE}))
+    assert any("See the report" in unit for unit in fetched.texts())
+    read = segment(json.dumps({"path": "site/a.html", "content": PAGE}))
+    assert any('<h1 class=\\"big\\">' in unit for unit in read.texts())

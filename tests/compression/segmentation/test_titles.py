@@ -41,3 +41,24 @@ def test_wrapped_prose_has_no_titles() -> None:
     text = "Somebody told the whole story in lines of some width, as\neditors do. It goes on here.\n\n" * 4
     found: Segmentation = segment(text)
     assert len(found.documents) == 1
+
+
+def test_sections_of_a_document_in_markdown_are_documents_and_no_turns() -> None:
+    source = (
+        "Semver\n======\n\n## Install\n\nRun the command below in a folder of your own.\n\n"
+        "## Ranges\n\nA range is a set of comparators.\n\n### Example\n\nThe range below has one comparator.\n\n"
+        "## Functions\n\nAll of them take a version.\n\n### Example\n\nThe call below gives a version back.\n"
+    )
+    text = segment(source)
+    titles = [text.text(document.title) for document in text.documents if document.title is not None]
+    assert titles == ["## Install", "## Ranges", "### Example", "## Functions", "### Example"]
+    assert not any(unit.kind == "speaker" for unit in text.units)
+
+
+def test_headings_of_one_level_that_come_back_are_turns() -> None:
+    source = "".join(
+        f"## {name}\n\nThis is said in turn {turn}.\n\n"
+        for turn in range(3)
+        for name in ("User", "Assistant")
+    )
+    assert sum(unit.kind == "speaker" for unit in segment(source).units) == 6

@@ -1,0 +1,195 @@
+"""XML as units, as JSON is cut: a feed's items, a build's dependencies and a report's tests are records.
+
+What is well-formed and has one root is data: elements go one by one, and those around them stay, so that what is left
+is well-formed too. Text between elements makes their element one text, as a paragraph is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from compression.segmentation.json_units import is_called_key
+from compression.segmentation.prose import add_sentences
+from compression.source.units import Builder, SegmentationSettings
+
+_BEGINS = re.compile(r"\s*(?:<\?xml\b|<[A-Za-z_][\w:.-]{0,80}[\s/>])")
+_MARK = re.compile(
+    r"<(?P<close>/)?(?P<name>[A-Za-z_][\w:.-]{0,80}+)(?P<attributes>(?:\s(?:[^<>\"']++|\"[^\"<]*+\"|'[^'<]*+')*+)?+)"
+    r"(?P<empty>/)?>|<(?P<other>!--|!\[CDATA\[|\?|!)|(?P<bad><)"
+)
+_ENDS = {"!--": "-->", "![CDATA[": "]]>", "?": "?>", "!": ">"}
+_DEEPEST = 48
+_LONGEST_NAME = 100
+_MOST_IDENTIFYING = 2
+_LONGEST_PROLOG = 200
+_TITLES = frozenset({"title", "name", "heading", "headline", "subject"})
+
+
+@dataclass(slots=True, eq=False)
+class Element:
+    """`source[start:end]`, its content `source[opened:closed]`; a comment has no name."""
+
+    name: str
+    start: int
+    opened: int
+    closed: int = -1
+    end: int = -1
+    children: list[Element] = field(default_factory=list)
+    has_text: bool = False
+
+
+def read_xml(source: str) -> Element | None:
+    """The root of a text that is one well-formed element with others in it; None for any other."""
+    if _BEGINS.match(source) is None or source.rstrip()[-1:] != ">":
+        return None
+    outside = Element("", 0, 0)
+    stack, at = [outside], 0
+    while (found := _MARK.search(source, at)) is not None:
+        top = stack[-1]
+        top.has_text = top.has_text or not _is_blank(source, at, found.start())
+        at = found.end()
+        if found["bad"]:
+            return None
+        if found["other"]:
+            end = _end_of_other(source, at, found["other"])
+            if end < 0:
+                return None
+            if found["other"] == "!--":
+                top.children.append(Element("", found.start(), at, end, end))
+            top.has_text = top.has_text or found["other"] == "![CDATA["
+            at = end
+        elif found["close"]:
+            if top.name != found["name"]:
+                return None
+            top.closed, top.end = found.start(), at
+            stack.pop()
+        else:
+            element = Element(found["name"], found.start(), at, at, at)
+            top.children.append(element)
+            if not (found["empty"] or found["attributes"].endswith("/")):
+                stack.append(element)
+        if outside.has_text:
+            return None
+    roots = [each for each in outside.children if each.name]
+    is_whole = len(stack) == 1 and len(roots) == 1 and _is_blank(source, at, len(source))
+    return roots[0] if is_whole and roots[0].children and not roots[0].has_text else None
+
+
+def _end_of_other(source: str, at: int, mark: str) -> int:
+    """Where a comment, an instruction or a declaration ends that begins before `at`; -1 where it does not."""
+    closing = _ENDS[mark]
+    end = source.find(closing, at)
+    if mark == "!" and end >= 0 and source.find("[", at, end) >= 0:
+        closing = "]>"
+        end = source.find(closing, at)
+    return end if end < 0 else end + len(closing)
+
+
+def _is_blank(source: str, start: int, end: int) -> bool:
+    return start == end or source[start:end].isspace()
+
+
+def add_xml_source(builder: Builder, settings: SegmentationSettings) -> bool:
+    """Add the whole source as XML: false, and nothing added, where it is none, or passages in tags of a prompt."""
+    root = read_xml(builder.source)
+    is_data = root is not None and (
+        builder.source.lstrip().startswith("<?xml")
+        or 2 * _written(root, settings.longest_block) < len(builder.source)
+    )
+    if root is None or not is_data:
+        return False
+    _Writer(builder, settings).add(root)
+    return True
+
+
+def _written(root: Element, longest: int) -> int:
+    """Characters in texts that are longer than a value is."""
+    total, waiting = 0, [root]
+    while waiting:
+        element = waiting.pop()
+        length = element.end - element.start
+        if element.has_text:
+            total += length if length > longest else 0
+        else:
+            waiting.extend(element.children)
+    return total
+
+
+class _Writer:
+    def __init__(self, builder: Builder, settings: SegmentationSettings) -> None:
+        self._builder = builder
+        self._settings = settings
+
+    def add(self, root: Element) -> None:
+        """What is before the root, as the declaration is, stays with its tag where it is short."""
+        builder = self._builder
+        begin = len(builder.source) - len(builder.source.lstrip())
+        if root.start - begin > _LONGEST_PROLOG:
+            builder.add(begin, root.start, "json_member")
+            begin = root.start
+        root.start = begin
+        self._container(root, 0, may_hold_records=True, is_record=False)
+        builder.add(root.end, len(builder.source), "json_member")
+
+    def _container(self, element: Element, depth: int, *, may_hold_records: bool, is_record: bool) -> None:
+        builder = self._builder
+        builder.open_frame("xml", builder.add(element.start, element.opened, "bracket"))
+        holds_records = may_hold_records and self._holds_records(element)
+        identifying = list(_identifying(element.children))
+        for child in element.children:
+            if depth < _DEEPEST and self._is_opened(child):
+                goes_on = may_hold_records and not holds_records
+                self._container(child, depth + 1, may_hold_records=goes_on, is_record=holds_records)
+                if holds_records:
+                    builder.end_document(child.end)
+            elif child.has_text and child.end - child.start > self._settings.longest_block:
+                self._text(child)
+            else:
+                unit = builder.add(child.start, child.end, "json_member")
+                if is_record and child.name.lower() in _TITLES:
+                    builder.set_title(unit)
+                elif child in identifying:
+                    builder.keep_with_frame(unit)
+        builder.close_frame(element.closed, element.end)
+        builder.end_paragraph()
+
+    def _holds_records(self, element: Element) -> bool:
+        """Long elements of one name."""
+        names = Counter(child.name for child in element.children if child.name and self._is_long(child))
+        return bool(names) and names.most_common(1)[0][1] > 1
+
+    def _is_long(self, element: Element) -> bool:
+        return element.end - element.start > self._settings.longest_block
+
+    def _is_opened(self, element: Element) -> bool:
+        if not element.children or element.has_text:
+            return False
+        is_record = (
+            element.end - element.start > self._settings.longest_record
+            and len(element.children) >= self._settings.fewest_members
+        )
+        return is_record or self._is_long(element)
+
+    def _text(self, element: Element) -> None:
+        """A long text: its sentences may go one by one, and its tags stay."""
+        builder, source = self._builder, self._builder.source
+        start, end = element.opened, element.closed
+        if source.startswith("<![CDATA[", start) and source.endswith("]]>", start, end):
+            start, end = start + len("<![CDATA["), end - len("]]>")
+        builder.open_frame("string", builder.add(element.start, start, "bracket"))
+        add_sentences(builder, start, end, self._settings)
+        builder.close_frame(end, element.end)
+        builder.end_paragraph()
+
+
+def _identifying(children: Sequence[Element]) -> Iterator[Element]:
+    """The first short texts that are called a key, whatever the namespace."""
+    found = 0
+    for child in children:
+        is_short = child.has_text and not child.children and child.end - child.start <= _LONGEST_NAME
+        if is_short and found < _MOST_IDENTIFYING and is_called_key(child.name.rpartition(":")[2]):
+            found += 1
+            yield child

@@ -1,0 +1,97 @@
+"""XML is data: an element's tags stay around what is kept of it, and what is left is well-formed."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+
+import pytest
+
+from compression.pipeline.compression_model import CompressionResult
+from compression.segmentation import segment
+from compression.segmentation.xml_units import read_xml
+from tests.compression.segmentation import invariants
+
+Compress = Callable[..., CompressionResult]
+
+NOTE = ", as was asked" * 18
+ORDERS = "".join(
+    f"  <order>\n    <id>SO-{number}</id>\n    <item>lamp of the {number} kind, with a shade of glass</item>\n"
+    f'    <shipment by="post">\n      <code>TR{number}</code>\n      <note>left at the door{NOTE}</note>\n'
+    f"    </shipment>\n    <paid>yes</paid>\n  </order>\n"
+    for number in range(4100, 4130)
+)
+PROLOG = '<?xml version="1.0"?>\n<!DOCTYPE orders [\n<!ELEMENT orders (order*)>\n]>\n<!-- exported -->\n'
+ROOT = '<orders xmlns="urn:x" count="30">'
+DOCUMENT = f"{PROLOG}{ROOT}\n{ORDERS}</orders>\n"
+
+
+def test_elements_are_units_within_the_tags_around_them() -> None:
+    text = segment(DOCUMENT)
+    kinds = {text.text(number): unit.kind for number, unit in enumerate(text.units)}
+    assert kinds[PROLOG + ROOT] == "bracket"
+    assert kinds["</orders>"] == "bracket"
+    assert kinds["<id>SO-4103</id>"] == "json_member"
+    assert {frame.kind for frame in text.frames} == {"xml"}
+    assert len(text.documents) == 31
+    invariants.check(text, str.isalnum)
+
+
+@pytest.mark.parametrize("ratio", [0.1, 0.3, 0.6])
+def test_what_is_left_is_well_formed_and_has_the_record_that_was_asked_for(
+    compress: Compress, ratio: float
+) -> None:
+    result = compress(DOCUMENT, ratio, query="What is the code of SO-4117?", marked=["TR4117"])
+    root = ElementTree.fromstring(result.output)
+    found = {order.findtext("{urn:x}id"): order for order in root}
+    assert found["SO-4117"].findtext("{urn:x}shipment/{urn:x}code") == "TR4117"
+    assert result.receipt.compression_ratio <= ratio
+    assert not result.receipt.risk_flags or all(
+        flag.code != "json_invalid" for flag in result.receipt.risk_flags
+    )
+
+
+def test_a_long_text_goes_by_its_sentences_and_keeps_its_tags(compress: Compress) -> None:
+    said = "".join(
+        f"Sentence {number} of the post says what it says at some length. " for number in range(20)
+    )
+    items = "".join(f"<item><guid>g{n}</guid><text><![CDATA[{said}]]></text></item>" for n in range(3))
+    result = compress(
+        f'<?xml version="1.0"?><rss><channel>{items}</channel></rss>', 0.2, marked=["Sentence 7"]
+    )
+    texts = [text.text for text in ElementTree.fromstring(result.output).iter("text")]
+    assert all("Sentence 7" in (text or "") for text in texts)
+    assert texts
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "<a><b>1</b></a><c/>",
+        "<a><b>1</a></b>",
+        "text <a><b>1</b></a>",
+        "<a><b>1</b></a> and more >",
+        "<a>1</a>",
+        "<a><b x='<'>1</b></a>",
+        "<a><!-- <b>1</b></a>",
+        "<a>" * 2000,
+        "",
+    ],
+)
+def test_what_is_not_one_well_formed_element_with_others_in_it_is_none(source: str) -> None:
+    assert read_xml(source) is None
+
+
+def test_passages_in_tags_of_a_prompt_are_documents_and_no_data() -> None:
+    passage = "The harbour was dredged in four years, which cost the town more than it had. " * 8
+    source = (
+        "<documents>" + "".join(f"<document>\n{passage}\n</document>\n" for _ in range(3)) + "</documents>"
+    )
+    assert not any(frame.kind == "xml" for frame in segment(source).frames)
+
+
+def test_elements_nested_deeper_than_any_data_stay_one_unit() -> None:
+    deep = "<a>" * 5_000 + "x" + "</a>" * 5_000
+    text = segment(f"<r><b>1</b><b>2</b><b>3</b><b>4</b>{deep}</r>")
+    assert len(text.units) < 200
+    invariants.check(text, str.isalnum)
