@@ -37,7 +37,7 @@ def with_findings(text: Segmentation, scores: Sequence[float], query: str) -> li
     for at, unit in enumerate(text.units):
         if unit.kind in _SENTENCES:
             numbers = islice(_REPORTED.finditer(text.source, unit.start, unit.end), _MOST)
-            found[at] = _raised(scores[at], _EACH ** sum(1 for _ in numbers))
+            found[at] = raised(scores[at], _EACH ** sum(1 for _ in numbers))
     return found
 
 
@@ -50,6 +50,6 @@ def _is_report(text: Segmentation) -> bool:
     return sum(1 for _ in islice(tested, _FEWEST)) == _FEWEST
 
 
-def _raised(score: float, times: float) -> float:
+def raised(score: float, times: float) -> float:
     """The score whose odds are so many times as large."""
     return score * times / (1 + score * (times - 1))
