@@ -17,7 +17,6 @@ from compression.source.units import Segmentation
 _WORD = re.compile(f"[{DENSE}]|[^\\W{DENSE}]+")
 _DENSE = re.compile(f"[{DENSE}]")
 _MOST_WORDS = 32
-_BREAK = re.compile(r"\n[ \t\r]*\n")
 _FEWEST, _FEWEST_TURNS = 3, 2
 # The share of the conversations that may have a name.
 _RARE = 0.2
@@ -49,7 +48,7 @@ def _threads(text: Segmentation) -> list[tuple[int, int]]:
     breaks = [
         at
         for at in range(1, len(units))
-        if _BREAK.search(text.source, units[at - 1].end, units[at].start) is not None
+        if text.source.count("\n", units[at - 1].end, units[at].start) > 1
     ]
     found = list(zip([0, *breaks], [*breaks, len(units)], strict=True))
     is_thread = [last - first >= _FEWEST_TURNS for first, last in found]
