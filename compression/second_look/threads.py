@@ -46,9 +46,7 @@ def _threads(text: Segmentation) -> list[tuple[int, int]]:
     if 2 * sum(unit.kind == "turn" for unit in units) < len(units):
         return []
     breaks = [
-        at
-        for at in range(1, len(units))
-        if text.source.count("\n", units[at - 1].end, units[at].start) > 1
+        at for at in range(1, len(units)) if text.source.count("\n", units[at - 1].end, units[at].start) > 1
     ]
     found = list(zip([0, *breaks], [*breaks, len(units)], strict=True))
     is_thread = [last - first >= _FEWEST_TURNS for first, last in found]
