@@ -15,7 +15,7 @@ from benchmarks.evaluation.minilm import NoEncoder
 from benchmarks.evaluation.suites import catalogue
 from benchmarks.load import machine
 from benchmarks.load.bars import bars
-from benchmarks.quality import comparing, document, in_process, options, overview, receipts, report
+from benchmarks.quality import ablations, comparing, document, in_process, options, overview, receipts, report
 from benchmarks.quality.client import Refused, Target, replies, told_by
 from benchmarks.quality.scoring import Outcome, judge, summarise
 
@@ -34,10 +34,11 @@ async def over_http(target: Target, tasks: Sequence[Task], selector: str) -> lis
     return [outcomes[task.case.name, task.size] for task in tasks]
 
 
-def here(tasks: Sequence[Task], kind: str) -> list[Outcome]:
+def here(tasks: Sequence[Task], kind: str, without: str | None = None) -> list[Outcome]:
+    name = kind if without is None else ablations.selector(kind, without)
     with bars() as progress:
-        found = in_process.outcomes(tasks, kind)
-        return list(progress.track(found, total=len(tasks), description=f"{kind} in process"))
+        found = in_process.outcomes(tasks, kind, without=without)
+        return list(progress.track(found, total=len(tasks), description=f"{name} in process"))
 
 
 def baselines(tasks: Sequence[Task], asked: argparse.Namespace) -> list[Outcome]:
@@ -57,6 +58,11 @@ def run_here(cases: Sequence[Case], asked: argparse.Namespace) -> None:
     tasks = list(options.tasks_of(cases, asked))
     try:
         outcomes = here(tasks, kind)
+        if asked.ablations:
+            for mechanism in asked.ablations.split(","):
+                outcomes += here(tasks, kind, mechanism)
+            sys.stdout.write("\n".join(ablations.costs(summarise(outcomes), kind)) + "\n")
+            return
     except (NoEncoder, in_process.CannotCompress) as error:
         raise SystemExit(str(error)) from error
     outcomes += baselines(tasks, asked)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.evaluation.case import Task
 from benchmarks.evaluation.minilm import encoder_checkpoint
+from benchmarks.quality.ablations import leave_out, selector
 from benchmarks.quality.scoring import Outcome, Told, judge
 
 if TYPE_CHECKING:
@@ -45,10 +46,12 @@ def spec_of(kind: str) -> ModelSpec:
 class _Worker:
     """One process's model and the loop that it is awaited in."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, without: str | None) -> None:
         from compression.build import build_model
 
-        self.kind = kind
+        if without is not None:
+            leave_out(without)
+        self.selector = kind if without is None else selector(kind, without)
         self.model: BuiltModel = build_model(spec_of(kind))
         self.loop = asyncio.new_event_loop()
 
@@ -65,16 +68,16 @@ class _Worker:
         receipt = result.receipt
         flags = {flag.code: flag.severity for flag in receipt.risk_flags}
         told = Told(receipt.compression_ratio, receipt.latency_ms, flags, receipt.evidence_kept_probability)
-        return judge(task, self.kind, result.output, told)
+        return judge(task, self.selector, result.output, told)
 
 
 _worker: _Worker | None = None
 
 
-def _begin(kind: str) -> None:
+def _begin(kind: str, without: str | None) -> None:
     global _worker
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    _worker = _Worker(kind)
+    _worker = _Worker(kind, without)
 
 
 def _run(task: Task) -> Outcome:
@@ -82,9 +85,12 @@ def _run(task: Task) -> Outcome:
     return _worker.run(task)
 
 
-def outcomes(tasks: Sequence[Task], kind: str, processes: int = PROCESSES) -> Iterator[Outcome]:
-    """Each task's outcome, in the order given. Raises `NoEncoder` before anything runs, and `CannotCompress`."""
+def outcomes(
+    tasks: Sequence[Task], kind: str, processes: int = PROCESSES, *, without: str | None = None
+) -> Iterator[Outcome]:
+    """Each task's outcome, in the order given, one mechanism left out. Raises `NoEncoder` before anything runs, and
+    `CannotCompress`."""
     if kind == "encoder":
         encoder_checkpoint()
-    with get_context("spawn").Pool(processes, _begin, (kind,)) as pool:
+    with get_context("spawn").Pool(processes, _begin, (kind, without)) as pool:
         yield from pool.imap(_run, tasks, chunksize=4)

@@ -10,6 +10,7 @@ from pathlib import Path
 from benchmarks.evaluation.case import Case, Task, seeded
 from benchmarks.evaluation.suites.catalogue import Maker
 from benchmarks.evaluation.suites.families import family_of
+from benchmarks.quality.ablations import MECHANISMS
 
 OURS = Path("../shared/eval")
 ALSO = "nq,hotpot_dev,wiki2_train,musique_dev,tau_airline_dev_text"
@@ -34,6 +35,13 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     rows.add_argument("--all-rows", action="store_true", help="default for other folders")
     parser.add_argument("--keep", type=float, help="also ask for this probability, such as 0.95")
     parser.add_argument("--no-ratios", action="store_true", help="with --keep: ask for nothing else")
+    parser.add_argument(
+        "--ablations",
+        nargs="?",
+        const=",".join(MECHANISMS),
+        metavar="NAMES",
+        help="with --in-process: each mechanism left out, or those named, and what that costs",
+    )
     parser.add_argument("--no-baselines", action="store_true", help="pith alone")
     parser.add_argument("--also", metavar="MODEL", help="a second, slower model, asked for fewer cases")
     parser.add_argument("--also-limit", type=int, default=12, help="its cases a suite")

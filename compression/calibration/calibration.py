@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from compression.calibration.boosting import Trees
-from compression.calibration.context import Context, Floats, Ranges, read
+from compression.calibration.context import Context, Floats, Ranges, kind_of, read
 from compression.calibration.estimate import Calibration, Estimate, ScoredText, Slices
 from compression.calibration.signals import NAMES, OF_TEXT, of_choice, of_text
 from compression.choosing.budget import choose
@@ -34,21 +34,47 @@ class BadCalibration(ValueError):
     """A file of calibrations that this version cannot read, or that has none for a kind."""
 
 
+@dataclass(frozen=True, slots=True)
+class Standards:
+    """`at_odds`: where the odds of an output's chance to what is usual are below the first, second or third of these,
+    the flag is critical, a warning, or for information. `promises` are pairs of a probability that may be asked for and
+    the logit that keeps it, both rising.
+    """
+
+    at_odds: tuple[float, float, float]
+    promises: tuple[tuple[float, float], ...]
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Standards:
+        """Raises `KeyError`, `TypeError` or `ValueError` where `data` is malformed."""
+        critical, warning, info = (float(odds) for odds in data["at_odds"])
+        return cls((critical, warning, info), _rising(data["promises"]))
+
+    @classmethod
+    def all_of(cls, entry: Mapping[str, Any]) -> tuple[Standards, dict[str, Standards]]:
+        """Those for any source, and those for kinds of source that have their own. Raises likewise."""
+        own = {str(kind): cls.of(data) for kind, data in entry.get("by_kind", {}).items()}
+        return cls.of(entry), own
+
+    def wanted(self, keep: float) -> float:
+        """The logit that an output must have to keep the evidence with that probability."""
+        keeps, logits = zip(*self.promises, strict=True)
+        return float(np.interp(keep, keeps, logits))
+
+
 @dataclass(frozen=True)
 class Calibrated:
     """The calibration of one kind of scorer.
 
-    `chance` reads all signals; `usual` those of the text alone, and says what is usual over all ratios. `at_odds`:
-    where the odds of `chance` to those of `usual` are below the first, second or third of these, the flag is
-    critical, a warning, or for information. `promises` are pairs of a probability that may be asked for and the logit
-    of `chance` that keeps it, both rising.
+    `chance` reads all signals; `usual` those of the text alone, and says what is usual over all ratios. `by_kind` has
+    the standards of kinds of source, as `kind_of` names them; `standards` are for all others.
     """
 
     about: Calibration
     chance: Trees
     usual: Trees
-    at_odds: tuple[float, float, float]
-    promises: tuple[tuple[float, float], ...]
+    standards: Standards
+    by_kind: Mapping[str, Standards]
     ranges: Ranges
     suites: tuple[str, ...]
 
@@ -79,13 +105,13 @@ class Calibrated:
         """Raises `KeyError`, `TypeError` or `ValueError` for a malformed entry."""
         if tuple(entry["signals"]) != NAMES:
             raise ValueError("it was fitted on other signals; fit it again")
-        critical, warning, info = (float(odds) for odds in entry["at_odds"])
+        standards, by_kind = Standards.all_of(entry)
         return cls(
             about=Calibration(str(entry["name"]), sha256),
             chance=Trees.of(entry["chance"], len(NAMES)),
             usual=Trees.of(entry["usual"], len(OF_TEXT)),
-            at_odds=(critical, warning, info),
-            promises=_rising(entry["promises"]),
+            standards=standards,
+            by_kind=by_kind,
             ranges=Ranges.of(entry["ranges"]),
             suites=tuple(map(str, entry["suites"])),
         )
@@ -102,7 +128,7 @@ class Calibrated:
             return Estimate(None, outside=outside)
         known = of_text(context)
         probability = min(_SUREST, _chance(self.logit(context, known, kept, output_tokens)))
-        return Estimate(probability, self.at_risk(known), outside)
+        return Estimate(probability, self.at_risk(known, self.standards_of(text, context)), outside)
 
     def smallest_ratio(
         self, keep: float, scored: ScoredText, costs: Sequence[int], settings: SelectionSettings
@@ -116,7 +142,7 @@ class Calibrated:
         if not context.query_terms:
             # Nothing says what the evidence is, so nothing may be dropped.
             return 1.0
-        known, wanted = of_text(context), self.wanted(keep)
+        known, wanted = of_text(context), self.standards_of(text, context).wanted(keep)
         selection = Selection(text, scores, costs, settings)
         selection.keep_protected(tokens)
         kept = np.zeros(len(text.units))
@@ -137,15 +163,13 @@ class Calibrated:
         ratio = output_tokens / max(1, context.tokens)
         return self.chance.logit(np.concatenate([known, of_choice(context, kept, ratio)]))
 
-    def wanted(self, keep: float) -> float:
-        """The logit that an output must have to keep the evidence with that probability."""
-        keeps, logits = zip(*self.promises, strict=True)
-        return float(np.interp(keep, keeps, logits))
+    def standards_of(self, text: Segmentation, context: Context) -> Standards:
+        return self.by_kind.get(kind_of(text, context), self.standards)
 
-    def at_risk(self, known: Floats) -> tuple[float, float, float]:
+    def at_risk(self, known: Floats, standards: Standards) -> tuple[float, float, float]:
         """Probabilities below which the flag is critical, a warning, for information."""
         usual = self.usual.logit(known)
-        critical, warning, info = (_chance(usual + float(np.log(odds))) for odds in self.at_odds)
+        critical, warning, info = (_chance(usual + float(np.log(odds))) for odds in standards.at_odds)
         return critical, warning, info
 
 

@@ -43,6 +43,7 @@ from compression.salience import (
 from compression.scorers.functions import with_functions
 from compression.scorers.kinds import KINDS
 from compression.scorers.lexical import Scorer
+from compression.second_look.threads import with_threads
 from compression.segmentation import segment
 from compression.source.token_counter import TokenCounter
 from compression.source.units import Segmentation, Slice, join
@@ -277,7 +278,8 @@ def _ranked(scores: Sequence[float], prepared: Prepared) -> list[float]:
         given = [each / (1.0 + each) for each in worth]
     else:
         given = rank_history(text, with_findings(text, given, request.query), request.query)
-        given = with_place(text, with_replies(text, given), request.query)
+        given = with_replies(text, with_threads(text, given, request.query))
+        given = with_place(text, given, request.query)
     return diversify(text, given, read_salience(text))
 
 

@@ -49,7 +49,7 @@ def with_findings(text: Segmentation, scores: Sequence[float], query: str) -> li
     stems = [term[: max(_STEM, len(term) - _ENDING)] for term in asked]
     for at, count in numbers.items():
         named = _named(text.text(at).lower(), stems) * min(1.0, count / 2)
-        found[at] = _raised(scores[at], each**count * _NAMES**named)
+        found[at] = raised(scores[at], each**count * _NAMES**named)
     return found
 
 
@@ -80,6 +80,6 @@ def _named(sentence: str, stems: Sequence[str]) -> float:
     return max(0.0, share - _LEAST_NAMED) / (1 - _LEAST_NAMED)
 
 
-def _raised(score: float, times: float) -> float:
+def raised(score: float, times: float) -> float:
     """The score whose odds are so many times as large."""
     return score * times / (1 + score * (times - 1))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from compression.calibration.boosting import sigmoid
 from compression.calibration.fitting import WARNED_KEPT, WARNED_LOSSES, Curves, Floats, rates
 from compression.scorers.kinds import KINDS
-from compression.tuning.artefact import Bars, Fitted, entry_of
+from compression.tuning.artefact import Bars, Fitted, entry_of, standards_of
 from compression.tuning.observing import RATIOS, Observed
 
 _RESAMPLES = 2000
@@ -154,9 +154,8 @@ def _apart(found: Sequence[Observed]) -> list[Observed]:
 
 
 def promise_of(fitted: Fitted, keep: float) -> Promise:
-    keeps, logits = np.array(fitted.entry["promises"]).T
     curves = Curves.of(fitted.apart[0], fitted.rows, fitted.ratios, len(RATIOS))
-    kept, ratios = curves.stopped(float(np.interp(keep, keeps, logits)))
+    kept, ratios = curves.stopped(np.array([each.wanted(keep) for each in standards_of(fitted)]))
     low, high = interval(kept[:, None])[:, 0]
     return Promise(keep, float(kept.mean()), float(low), float(high), float(ratios.mean()))
 

@@ -8,11 +8,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from compression.calibration.calibration import FORMAT
+from compression.calibration.calibration import FORMAT, Standards
 from compression.calibration.context import Ranges
 from compression.calibration.fitting import (
     AT_ODDS,
     CHANCE,
+    FEWEST_OF_KIND,
     FOLDS,
     USUAL,
     Bools,
@@ -21,7 +22,9 @@ from compression.calibration.fitting import (
     Rows,
     fit,
     fold_of,
+    odds_of_kind,
     promises,
+    promises_of_kind,
     unseen,
 )
 from compression.calibration.signals import NAMES
@@ -69,6 +72,7 @@ def rows_of(found: Sequence[Observed]) -> Rows:
         np.concatenate([one.kept for one in found]).astype(np.float64),
         np.repeat([one.suite for one in found], len(RATIOS)),
         np.repeat([one.group for one in found], len(RATIOS)),
+        np.repeat([one.kind for one in found], len(RATIOS)),
     )
 
 
@@ -97,17 +101,48 @@ def entry_of(name: str, found: Sequence[Observed], bars: Bars, *, leave_families
     other = unseen(rows, numbers, advance) if leaves_out else None
     ratios = np.concatenate([one.ratios for one in found])
     curves = Curves.of(apart[0], rows, ratios, len(RATIOS))
+    promised = promises(curves)
     entry = {
         "name": name,
         "signals": list(NAMES),
         "chance": judges.chance.as_json(),
         "usual": judges.usual.as_json(),
         "at_odds": list(AT_ODDS),
-        "promises": [[keep, round(logit, 4)] for keep, logit in promises(curves)],
+        "promises": _rounded(promised),
+        "by_kind": by_kind(rows, apart, curves, promised),
         "ranges": ranges_of(found).as_json(),
         "suites": sorted({one.suite for one in found}),
     }
     return Fitted(entry, rows, ratios, apart, other)
+
+
+def by_kind(
+    rows: Rows, logits: tuple[Floats, Floats], curves: Curves, least: Sequence[tuple[float, float]]
+) -> dict[str, dict[str, Any]]:
+    """What differs from kind to kind of source, of the kinds with enough questions: scores of functions mean something
+    else than those of sentences do."""
+    found, asked = {}, usual_ratios(rows)
+    for kind in np.unique(rows.kinds):
+        own = rows.kinds == kind
+        if own.sum() < FEWEST_OF_KIND * len(RATIOS):
+            continue
+        chosen = own & asked
+        odds = odds_of_kind(rows.where(chosen), (logits[0][chosen], logits[1][chosen]))
+        found[str(kind)] = {
+            "at_odds": [round(each * odds, 4) for each in AT_ODDS],
+            "promises": _rounded(promises_of_kind(curves.where(own[:: len(RATIOS)]), least)),
+        }
+    return found
+
+
+def standards_of(fitted: Fitted) -> list[Standards]:
+    """For each question, what its kind of source is held to."""
+    pooled, own = Standards.all_of(fitted.entry)
+    return [own.get(str(kind), pooled) for kind in fitted.rows.kinds[:: len(RATIOS)]]
+
+
+def _rounded(pairs: Sequence[tuple[float, float]]) -> list[list[float]]:
+    return [[keep, round(logit, 4)] for keep, logit in pairs]
 
 
 def ranges_of(found: Sequence[Observed]) -> Ranges:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from compression.calibration.boosting import sigmoid
-from compression.calibration.fitting import AT_ODDS, Curves, Floats, Rows, calibration_error, rates
-from compression.tuning.artefact import Fitted, usual_ratios
+from compression.calibration.fitting import Curves, Floats, calibration_error, rates
+from compression.tuning.artefact import Fitted, standards_of, usual_ratios
 from compression.tuning.observing import RATIOS
 
 
@@ -23,9 +23,10 @@ class Line:
     area: float
 
 
-def lines(rows: Rows, logits: tuple[Floats, Floats]) -> list[Line]:
+def lines(fitted: Fitted, logits: tuple[Floats, Floats]) -> list[Line]:
     """One a suite, in the order of their names."""
-    warned = logits[0] - logits[1] < np.log(AT_ODDS[1])
+    rows, odds = fitted.rows, np.repeat([each.at_odds[1] for each in standards_of(fitted)], len(RATIOS))
+    warned = logits[0] - logits[1] < np.log(odds)
     chances, asked = sigmoid(logits[0]), usual_ratios(rows)
     found = []
     for suite in np.unique(rows.suites):
@@ -50,10 +51,8 @@ class Kept:
 
 def promised(fitted: Fitted, logits: Floats, keep: float) -> list[Kept]:
     """One a suite. `logits` are of judges that had not seen the questions."""
-    keeps, waits = np.array(fitted.entry["promises"]).T
-    wanted = float(np.interp(keep, keeps, waits))
     curves = Curves.of(logits, fitted.rows, fitted.ratios, len(RATIOS))
-    kept, ratios = curves.stopped(wanted)
+    kept, ratios = curves.stopped(np.array([each.wanted(keep) for each in standards_of(fitted)]))
     suites = curves.suites
     return [
         Kept(str(suite), int((suites == suite).sum()), float(kept[suites == suite].mean()),
@@ -75,8 +74,8 @@ def table(fitted: Fitted) -> str:
     """Both ways of leaving out, side by side, in percent."""
     head = f"{'suite':24}{'lost':>6} | {'own kind seen':^30} | {'no suite of its family seen':^30}"
     found = [head, f"{'':30} | {'lost!':>6}{'kept!':>6}{'error':>7}{'area':>7}     |"]
-    apart = lines(fitted.rows, fitted.apart)
-    other = lines(fitted.rows, fitted.other) if fitted.other else [None] * len(apart)
+    apart = lines(fitted, fitted.apart)
+    other = lines(fitted, fitted.other) if fitted.other else [None] * len(apart)
     for one, two in zip(apart, other, strict=True):
         text = f"{one.suite:24}{100 * one.lost:6.1f} | {_cells(one)}     | "
         found.append(text + (_cells(two) if two else ""))

@@ -28,7 +28,10 @@ dialogues), all values (tau, agents, coding), all that was asked for (the kinds 
 [compression-quality.md](compression-quality.md)), a line of each kind (logs), the pair (kv), half of the evidence's
 tokens (qmsum); of a tool's result in JSON (`lexical results`) all values that a later call repeats and that nothing
 else of the conversation has (tau; made: generated records), or an answer (asked: searches, look-ups).
-Warnings are counted at ratios from 0.05 to 0.5, everything else at all ratios.
+Warnings are counted at ratios from 0.05 to 0.5, everything else at all ratios. Each kind of source (code, JSON, tables,
+logs, turns, documents, …) with 40 questions has its own thresholds: the odds that warn are those with which the shares
+of its suites come nearest to 70% of losses and 15% of the rest, and a promise waits until 95% of its questions, and all
+but one standard error of that of each suite with 20, kept their evidence.
 
 ![Reliability](calibration.png)
 """
@@ -54,8 +57,8 @@ def flags_table(fitted: Fitted) -> str:
     """Losses that warn and kept outputs that warn, in percent, and the calibration's error."""
     rows = ["| suite | outputs | lost | losses / kept that warn | error | left out: losses / kept | error |",
             "|---|---|---|---|---|---|---|"]  # fmt: skip
-    apart = lines(fitted.rows, fitted.apart)
-    other = lines(fitted.rows, fitted.other) if fitted.other else [None] * len(apart)
+    apart = lines(fitted, fitted.apart)
+    other = lines(fitted, fitted.other) if fitted.other else [None] * len(apart)
     for one, two in zip(apart, other, strict=True):
         last = f"{_warned(two)} | {two.error:.3f}" if two else "| "
         rows.append(

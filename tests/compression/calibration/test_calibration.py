@@ -15,7 +15,15 @@ from compression.build import plain_compressor
 from compression.calibration.boosting import Boosting, Trees, grow, sigmoid
 from compression.calibration.calibration import BadCalibration, Calibrated, kept_shares
 from compression.calibration.context import MOST_PLACES, Ranges, kind_of, places, read, scripts_of, units_with
-from compression.calibration.fitting import Curves, Rows, calibration_error, promises, rates
+from compression.calibration.fitting import (
+    Curves,
+    Rows,
+    calibration_error,
+    odds_of_kind,
+    promises,
+    promises_of_kind,
+    rates,
+)
 from compression.calibration.signals import NAMES, OF_CHOICE, OF_TEXT, of_choice, of_text
 from compression.pipeline.compression_model import CompressionRequest, CompressionResult
 from compression.pipeline.pipeline import Compressor, Pipeline
@@ -214,6 +222,7 @@ def test_a_file_that_is_none_is_refused_by_name(fitted: Fitted, tmp_path: Path) 
         {"signals": ["other"]},
         {"promises": [[0.9, 2.0], [0.8, 3.0]]},
         {"at_odds": [1]},
+        {"by_kind": {"code": {}}},
     ):
         write(path, {"lexical": {**fitted.entry, **damage}})
         with pytest.raises(BadCalibration, match=r"calibration\.json"):
@@ -266,7 +275,7 @@ def test_what_is_warned_of_is_counted_among_losses_and_among_the_rest() -> None:
 
 def test_an_output_less_probable_than_usual_warns(calibrated: Calibrated, fitted: Fitted) -> None:
     known = fitted.rows.signals[0, : len(OF_TEXT)]
-    critical, warning, info = calibrated.at_risk(known)
+    critical, warning, info = calibrated.at_risk(known, calibrated.standards)
     assert warning == pytest.approx(float(sigmoid(np.array([calibrated.usual.logit(known)]))[0]))
     assert 0 < critical < warning < info < 1
 
@@ -283,11 +292,54 @@ def test_a_promise_waits_until_enough_questions_kept_their_evidence() -> None:
     # The evidence of a question is kept from some ratio on.
     needs = np.arange(count) % len(RATIOS)
     kept = (np.tile(np.arange(len(RATIOS)), (count, 1)) >= needs[:, None]).astype(float).ravel()
-    rows = Rows(np.zeros((len(kept), 1)), kept, np.array(["s"] * len(kept)), np.array(["g"] * len(kept)))
-    curves = Curves.of(logits, rows, np.tile(RATIOS, count), len(RATIOS))
+    curves = Curves.of(logits, rows_of_kept(kept), np.tile(RATIOS, count), len(RATIOS))
     found = promises(curves)
     assert [logit for _, logit in found] == sorted(logit for _, logit in found)
     assert all(curves.coverage(logit) >= keep for keep, logit in found)
+
+
+def rows_of_kept(kept: np.ndarray, suites: tuple[str, ...] = ("s",)) -> Rows:
+    """Outputs of questions, by turns of each of the suites."""
+    names = np.repeat(np.resize(suites, len(kept) // len(RATIOS)), len(RATIOS))
+    return Rows(np.zeros((len(kept), 1)), kept, names, np.full(len(kept), "g"), np.full(len(kept), "code"))
+
+
+def test_a_promise_of_a_kind_waits_until_each_suite_of_it_is_covered() -> None:
+    count, suites = 200, ("easy", "hard")
+    logits = np.tile(np.linspace(-2, 6, len(RATIOS)), count)
+    # All of the easy is kept from the first ratio on; of the hard one in six only from the ninth on.
+    needs = np.array([8 if at % 2 and at % 12 == 1 else 0 for at in range(count)])
+    kept = (np.tile(np.arange(len(RATIOS)), (count, 1)) >= needs[:, None]).astype(float).ravel()
+    curves = Curves.of(logits, rows_of_kept(kept, suites), np.tile(RATIOS, count), len(RATIOS))
+    pooled = dict(promises(curves))
+    own = dict(promises_of_kind(curves, list(pooled.items())))
+    assert curves.coverage(pooled[0.9]).min() < 0.87 <= curves.coverage(own[0.9]).min()
+    assert all(own[keep] >= logit for keep, logit in pooled.items())
+
+
+def test_a_kind_warns_where_that_tells_most_losses_and_few_of_the_rest() -> None:
+    # Everything is a little less probable than usual, losses much less.
+    kept = np.tile([1.0] * 12 + [0.0] * 2, 30)
+    chance = np.where(kept > 0, -0.2, -1.0)
+    odds = odds_of_kind(rows_of_kept(kept), (chance, np.zeros(len(kept))))
+    warned = chance < np.log(odds)
+    assert rates(warned, kept) == (1.0, 0.0)
+
+
+def test_a_source_is_held_to_the_standards_of_its_kind(fitted: Fitted) -> None:
+    strict = {"at_odds": [1, 2, 3], "promises": [[0.5, 30.0], [0.9, 31.0]]}
+    text, query, _ = document(1)
+    units = segment(text)
+    kind = kind_of(units, read(query, units, [0.5] * len(units.units), 300))
+
+    def output(by_kind: dict[str, object]) -> str:
+        calibrated = Calibrated.of({**fitted.entry, "by_kind": by_kind}, "0" * 64)
+        pipeline = Pipeline(FakeCounter(), CompressionSettings(), calibration=calibrated)
+        request = CompressionRequest(query, text, None, keep=0.6)
+        return Compressor(BM25Scorer(), pipeline).compress(request).output
+
+    assert output({kind: strict}) == text
+    assert len(output({"another": strict})) < len(text)
 
 
 def test_what_lies_in_slices_is_measured_in_any_order_and_once() -> None:

@@ -89,7 +89,7 @@ def test_of_equally_good_thresholds_the_one_next_to_even_odds_is_taken() -> None
     """All losses are told apart from the rest, so that any threshold from 0.08 on would do as well."""
     chances = np.array([0.07] * 60 + [0.95] * 60)
     rows = Rows(
-        np.zeros((120, 1)), np.array([0.0] * 60 + [1.0] * 60), np.array([""] * 120), np.array([""] * 120)
+        np.zeros((120, 1)), np.array([0.0] * 60 + [1.0] * 60), *(np.array([""] * 120) for _ in range(3))
     )
     logits = np.log(chances / (1 - chances))
     found = thresholds_of(Fitted({}, rows, chances, (logits, logits), None))
