@@ -1,7 +1,7 @@
-"""Worth of the parts of an agent's history: what its next call may repeat of results, the newest of them first.
+"""Worth of the parts of an agent's history: what its next call may repeat of results.
 
-A question names what a text says; an agent's next call repeats identifiers that no question names, from the results
-that it got last, and from the records that the talk is about.
+A question names what a text says; an agent's next call repeats identifiers that no question names, most of all from the
+records that the talk is about.
 """
 
 import math
@@ -17,8 +17,9 @@ from compression.source.units import Segmentation
 
 # Scores say what a question asks for. For the next call they say little: of a short value next to nothing.
 _OF_TEXT, _OF_VALUE, _MOST_OF_VALUE = 0.3, 0.1, 0.2
-# A record that the talk is not about keeps such a share of the odds of what it holds.
-_ASIDE = 0.3
+# A record that the talk is not about keeps such a share of the odds of what it holds; one that it is about, and those
+# beside it are not, has so many times more.
+_ASIDE, _ABOUT = 0.3, 3.0
 _WORD = re.compile(r"[^\W_]{2,}")
 _DECAY, _LEAST_SAID, _LONGEST_SAID = 0.6, 0.01, 2_000
 _MOST_SAID = 512
@@ -93,7 +94,7 @@ class _Records:
         self._frame_shares = [1.0] * len(text.frames)
 
     def shares(self) -> list[float]:
-        """One a unit, from 0 to 1: the product of those of the records that it is in."""
+        """One a unit, 1 where nothing tells records apart: the product of those of the records that it is in."""
         for alike in self._alike().values():
             if len(alike) > 1:
                 self._compare(alike)
@@ -144,8 +145,9 @@ class _Records:
             )
             for record in alike
         ]
-        best = max(points)
+        best, usual = max(points), sum(points) / len(points)
         for record, own in zip(alike, points, strict=True):
             if best > 0:
                 shares = self._frame_shares if record.is_frame else self._unit_shares
-                shares[record.number] = max(_ASIDE, own / best)
+                stands_out = max(0.0, own - usual) / best
+                shares[record.number] = max(_ASIDE, own / best) * (1 + _ABOUT * stands_out)

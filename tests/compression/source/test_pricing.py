@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compression.source.pricing import by_price
 from compression.second_look.rounds import demoted
 from compression.segmentation import segment
+from compression.source.pricing import by_price
 
 
 def test_what_shares_a_shell_that_is_paid_for_comes_first() -> None:
