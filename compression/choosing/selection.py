@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from heapq import heapify, heappop, heappush
 from itertools import islice
 
+from compression.source.pricing import by_price, chosen_with_frame
 from compression.source.text import STOP_WORDS
 from compression.source.units import DATA, Segmentation
 
@@ -21,17 +21,6 @@ class Group:
     needs: tuple[int, ...]
     cost: int = 0
     users: int = 0
-
-
-def chosen_with_frame(text: Segmentation) -> dict[int, int]:
-    """Units that a message's or a record's frame is made of and that may be chosen for themselves, by its number."""
-    return {
-        unit: number
-        for number, frame in enumerate(text.frames)
-        if frame.kind == "message" or frame.kind in DATA
-        for unit in frame.ends
-        if text.units[unit].kind != "bracket"
-    }
 
 
 _WORD = re.compile(r"\w{2,}")
@@ -49,65 +38,6 @@ def says(text: str, words: frozenset[str]) -> bool:
     """True where a text has half of a title's words, so that the title adds nothing."""
     lowered = text.lower()
     return bool(words) and sum(word in lowered for word in words) >= _SAID * len(words)
-
-
-# How much of the price counts: 0 ranks by score alone, 1 by score a token.
-_PRICED = 0.75
-
-
-def by_price(
-    units: Iterable[int],
-    scores: Sequence[float],
-    costs: Sequence[int],
-    needs: Sequence[tuple[int, ...]],
-    group_costs: Sequence[int],
-    group_needs: Sequence[tuple[int, ...]],
-) -> list[int]:
-    """`units`, the first to be taken first. `needs` are the groups that a unit brings in, `group_needs` what those do.
-
-    Each step takes what scores most for the root of its price, once what was taken before is paid for. The work grows
-    with the units times the depth of their groups.
-    """
-    chains: dict[tuple[int, ...], tuple[int, ...]] = {}
-    members: dict[int, list[int]] = {}
-    waiting = list(units)
-    for unit in waiting:
-        chain = chains.setdefault(needs[unit], _chain(needs[unit], group_needs))
-        for group in chain:
-            members.setdefault(group, []).append(unit)
-    paid: set[int] = set()
-
-    def key(unit: int) -> float:
-        missing = sum(group_costs[group] for group in chains[needs[unit]] if group not in paid)
-        return float(-scores[unit] / max(1, costs[unit] + missing) ** _PRICED)
-
-    heap = [(key(unit), unit) for unit in waiting]
-    heapify(heap)
-    taken: dict[int, None] = {}
-    while heap:
-        _, unit = heappop(heap)
-        if unit in taken:
-            continue
-        taken[unit] = None
-        for group in chains[needs[unit]]:
-            if group not in paid:
-                paid.add(group)
-                # What was dearer is cheaper now; the older, lower keys are met later and passed over.
-                for other in members.pop(group, ()):
-                    if other not in taken:
-                        heappush(heap, (key(other), other))
-    return list(taken)
-
-
-def _chain(needs: tuple[int, ...], group_needs: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    found: dict[int, None] = {}
-    waiting = list(needs)
-    while waiting:
-        group = waiting.pop()
-        if group not in found:
-            found[group] = None
-            waiting.extend(group_needs[group])
-    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +107,7 @@ class Selection:
 
     def _in_order(self, free: Sequence[int]) -> list[int]:
         if self._settings.adds_up or any(frame.kind == "message" for frame in self._text.frames):
-            return by_price(
+            found = by_price(
                 free,
                 self._scores,
                 self._costs,
@@ -185,6 +115,7 @@ class Selection:
                 [group.cost for group in self._groups],
                 [group.needs for group in self._groups],
             )
+            return list(found)
         return sorted(free, key=self._worths().__getitem__)
 
     def _worths(self) -> list[float]:

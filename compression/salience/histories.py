@@ -1,33 +1,25 @@
-"""Worth of the parts of an agent's history: what its next call may repeat of results, the newest of them first.
+"""Worth of the parts of an agent's history: what its next call may repeat of results.
 
-A question names what a text says; an agent's next call repeats identifiers that no question names, from the results
-that it got last, and from the records that the talk is about.
+A question names what a text says; an agent's next call repeats identifiers that no question names, most of all from the
+records that the talk is about.
 """
 
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compression.salience.needs import KNOWN, REPEATED, WORTH, is_known, values
-from compression.salience.salience import read_salience
+from compression.salience.needs import values
+from compression.salience.repeated_values import RepeatedValues
 from compression.source.text import STOP_WORDS
 from compression.source.units import Segmentation
 
-# The odds that a value of worth 1 in the newest result is needed; those of older results are a share of it each time.
-_NEWEST, _OLDER, _OLDEST = 0.1, 0.7, 0.2
-# The odds of a line of plain text in the newest result, by its letters: a file's view is needed line by line.
-_LINE, _LETTERS = 0.5, 40
-# Prose is read for what was asked, and years in it are no identifiers. What a program prints has short lines.
-_FEWEST_LINES, _LONGEST_LINE = 3, 120
-_SENTENCE_ENDS = ".!?…。！？"  # noqa: RUF001
-# Plain lines have no values by shape: what looks like a name in code, a path or a number of some digits.
-_NAME = re.compile(r"[\w./:#-]{4,}+")
-_TELLS = re.compile(r"[\d_/]")
-_LONGEST_NAME = 80
-# A record that the talk is not about keeps such a share of the odds of what it holds.
-_ASIDE = 0.3
+# Scores say what a question asks for. For the next call they say little: of a short value next to nothing.
+_OF_TEXT, _OF_VALUE, _MOST_OF_VALUE = 0.3, 0.1, 0.2
+# A record that the talk is not about keeps such a share of the odds of what it holds; one that it is about, and those
+# beside it are not, has so many times more.
+_ASIDE, _ABOUT = 0.3, 3.0
 _WORD = re.compile(r"[^\W_]{2,}")
 _DECAY, _LEAST_SAID, _LONGEST_SAID = 0.6, 0.01, 2_000
 _MOST_SAID = 512
@@ -41,51 +33,20 @@ def rank_history(text: Segmentation, scores: Sequence[float], query: str) -> lis
     if not text.results:
         return list(scores)
     is_said = _about(text)
-    worth = _worths(text, query)
     shares = [1.0] * len(text.units) if not is_said else _Records(text, is_said).shares()
-    ranked = []
-    for score, own, share in zip(scores, worth, shares, strict=True):
-        certain = min(score, 1 - 1e-6)
-        odds = max(share, _ASIDE) * certain / (1 - certain) + share * own
-        ranked.append(odds / (1 + odds))
-    return ranked
+    asked = [max(share, _ASIDE) * _asked(text, unit, scores[unit]) for unit, share in enumerate(shares)]
+    repeated = RepeatedValues(text, query).placed(asked)
+    odds = [own + share * worth for own, share, worth in zip(asked, shares, repeated, strict=True)]
+    return [each / (1 + each) for each in odds]
 
 
-def _worths(text: Segmentation, query: str) -> list[float]:
-    """What the values of each unit are worth. A value counts where it stands last: older copies are repetitions."""
-    found, seen = [0.0] * len(text.units), set[str]()
-    letters = read_salience(text).letters
-    share = 1.0
-    for first, last in reversed(text.results):
-        is_printed = _is_printed(text, first, last)
-        for unit in reversed(range(first, last)):
-            if is_printed and text.units[unit].kind not in ("json_member", "bracket"):
-                found[unit] += _LINE * share * float(letters[unit]) / _LETTERS
-            for value, worth in _values(text, unit, is_printed=is_printed):
-                known = KNOWN if is_known(value, query) else REPEATED if value in seen else 1.0
-                seen.add(value)
-                found[unit] += _NEWEST * max(share, _OLDEST) * known * worth
-        share *= _OLDER
-    return found
-
-
-def _is_printed(text: Segmentation, first: int, last: int) -> bool:
-    """True for a result in lines, as of a file, a search or a test run, and not in sentences."""
-    start, end = text.units[first].start, text.units[last - 1].end
-    lines = text.source.count("\n", start, end)
-    if lines < _FEWEST_LINES or end - start > _LONGEST_LINE * lines:
-        return False
-    told = [unit for unit in text.units[first:last] if unit.kind != "bracket"]
-    return 2 * sum(text.source[unit.end - 1] in _SENTENCE_ENDS for unit in told) <= len(told)
-
-
-def _values(text: Segmentation, unit: int, *, is_printed: bool) -> Iterator[tuple[str, float]]:
-    kind = text.units[unit].kind
-    if kind == "json_member":
-        yield from ((value, WORTH[shape]) for value, shape in values(text.text(unit)))
-    elif is_printed and kind != "bracket":
-        names = (found[0][:_LONGEST_NAME] for found in _NAME.finditer(text.text(unit)))
-        yield from ((name, WORTH["identifier"]) for name in names if _TELLS.search(name))
+def _asked(text: Segmentation, unit: int, score: float) -> float:
+    """The odds that a unit is what was asked for."""
+    certain = min(score, 1 - 1e-6)
+    odds = certain / (1 - certain)
+    if text.units[unit].kind != "json_member" or any(kind == "text" for _, kind in values(text.text(unit))):
+        return _OF_TEXT * odds
+    return min(_MOST_OF_VALUE, _OF_VALUE * odds)
 
 
 def _words(text: str) -> set[str]:
@@ -133,7 +94,7 @@ class _Records:
         self._frame_shares = [1.0] * len(text.frames)
 
     def shares(self) -> list[float]:
-        """One a unit, from 0 to 1: the product of those of the records that it is in."""
+        """One a unit, 1 where nothing tells records apart: the product of those of the records that it is in."""
         for alike in self._alike().values():
             if len(alike) > 1:
                 self._compare(alike)
@@ -184,8 +145,9 @@ class _Records:
             )
             for record in alike
         ]
-        best = max(points)
+        best, usual = max(points), sum(points) / len(points)
         for record, own in zip(alike, points, strict=True):
             if best > 0:
                 shares = self._frame_shares if record.is_frame else self._unit_shares
-                shares[record.number] = max(_ASIDE, own / best)
+                stands_out = max(0.0, own - usual) / best
+                shares[record.number] = max(_ASIDE, own / best) * (1 + _ABOUT * stands_out)

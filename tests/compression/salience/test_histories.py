@@ -64,6 +64,53 @@ def test_the_record_that_is_talked_of_comes_before_those_like_it() -> None:
     assert rank_of("8538875209", found) == pytest.approx(rank_of("4794339885", found))
 
 
+def test_a_value_counts_once_and_where_it_costs_least() -> None:
+    order = {
+        "lines": [{"id": f"95{n}4205511", "note": "x" * 150, "price": n} for n in range(3)],
+        "state": "open",
+    }
+    order["shipped"] = [line["id"] for line in order["lines"]]  # type: ignore[index]
+    found = ranks([*exchange(1, json.dumps(order)), {"role": "user", "content": "And?"}])
+    assert rank_of('"shipped"', found) > 5 * rank_of('"id": "9514205511"', found)
+
+
+def test_what_the_last_calls_had_comes_before_its_like() -> None:
+    called = {
+        "function": {"name": "book", "arguments": json.dumps({"cabin": "economy"})},
+        "id": "c9",
+        "type": "function",
+    }
+    history = [
+        *exchange(
+            1, json.dumps({"fare": {"cabin": "economy", "note": "x" * 150}, "other": {"cabin": "business"}})
+        ),
+        {"role": "assistant", "content": None, "tool_calls": [called]},
+        {"role": "tool", "tool_call_id": "c9", "content": "no"},
+    ]
+    found = ranks(history)
+    assert rank_of('"cabin": "economy"', found) + rank_of('{"cabin": "economy"}', found) > 4 * rank_of(
+        "business", found
+    )
+
+
+def test_a_quantity_is_no_identifier_and_a_result_may_be_one_alone() -> None:
+    found = ranks(
+        [
+            *exchange(1, json.dumps({"size": "15-inch", "item": "4793-AB", "x": "y" * 400})),
+            *exchange(2, "ann_4204"),
+        ]
+    )
+    assert rank_of("4793-AB", found) > 4 * rank_of("15-inch", found)
+    assert rank_of("ann_4204", found) > 4 * rank_of("15-inch", found)
+
+
+def test_scores_of_short_values_say_little_of_the_next_call() -> None:
+    text = segment(json.dumps([*exchange(1, json.dumps({"zip": 77004, "id": "WX-2204", "x": "y" * 400}))]))
+    scores = [0.9 if "zip" in unit else 0.01 for unit in text.texts()]
+    found = dict(zip(text.texts(), rank_history(text, scores, "go on"), strict=True))
+    assert rank_of("zip", found) < 1.1 * rank_of("WX-2204", found)
+
+
 def test_members_of_one_record_are_not_compared_with_one_another() -> None:
     order = {
         "address": {"street": "1 Elm Street", "city": "Bonn", "zip": "53111", "note": "x" * 150},
