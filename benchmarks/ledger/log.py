@@ -35,14 +35,14 @@ EVERY_S = 1.0
 
 
 @asynccontextmanager
-async def sequencing(database: Database) -> AsyncIterator[Sequencer]:
+async def sequencing(database: Database, *, every_s: float = EVERY_S) -> AsyncIterator[Sequencer]:
     sequencer = Sequencer(
         database,
         signer(b"a secret for the benchmark only", "bench"),
         revision=newest_revision(),
         clock=lambda: datetime.now(UTC),
     )
-    background = Background([Loop(Round("log", sequencer.once, EVERY_S))])
+    background = Background([Loop(Round("log", sequencer.once, every_s))])
     background.start()
     try:
         yield sequencer

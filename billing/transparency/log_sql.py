@@ -116,8 +116,9 @@ def piece(connection: Connection, *, level: int, number: int, width: int) -> byt
 def index_of(connection: Connection, id_: str, entry: bytes) -> int | None:
     """The index of the leaf with this entry, which is of the event or adjustment `id_`. None: it is not in the tree."""
     size = head(connection).size
-    found = select(_b.number, _b.entries).join(log_minutes, _m.bundle == _b.number)
-    for number, entries in connection.execute(found.where(_m.minute == minute_of(id_)).order_by(_b.number)):
+    numbers = connection.scalars(select(_m.bundle).where(_m.minute == minute_of(id_))).all()
+    found = select(_b.number, _b.entries).where(_b.number.in_(numbers))
+    for number, entries in connection.execute(found) if numbers else ():
         place = place_of(entries, entry)
         if place is not None and number * TILE_WIDTH + place < size:
             return int(number) * TILE_WIDTH + place
@@ -127,7 +128,7 @@ def index_of(connection: Connection, id_: str, entry: bytes) -> int | None:
 def place_of(entries: bytes, entry: bytes) -> int | None:
     """At which place of a bundle an entry is."""
     at = entries.find(entry)
-    while at % ENTRY_BYTES > 0:
+    while at >= 0 and at % ENTRY_BYTES:
         at = entries.find(entry, at + 1)
     return at // ENTRY_BYTES if at >= 0 else None
 
@@ -232,16 +233,24 @@ def grow(
     connection: Connection, of: Head, growth: Growth, ids: Sequence[str], *, note: str, at: datetime
 ) -> None:
     """All of it or nothing: the new leaves are those of `ids`, in this order. Raises `LostRace`."""
-    _move_head(connection, of, {"size": growth.size, "root": growth.root, "note": note, "signed_at": at})
+    put(connection, of, growth, list(map(minute_of, ids)), note=note, at=at)
     taken = connection.execute(_TAKE, {"ids": ids}).rowcount
     if taken != len(ids):
         raise LostRace(f"{len(ids) - taken} of {len(ids)} ids wait for the log no more")
+
+
+def put(
+    connection: Connection, of: Head, growth: Growth, minutes: Sequence[int], *, note: str, at: datetime
+) -> None:
+    """The growth itself, whatever waits; `minutes` are those that the ids of its leaves begin with. Raises
+    `LostRace`."""
+    _move_head(connection, of, {"size": growth.size, "root": growth.root, "note": note, "signed_at": at})
     bundles = [{"number": number, "entries": entries} for number, entries in growth.bundles.items()]
     connection.execute(replacing(connection, log_bundles, "entries"), bundles)
     if growth.tiles:
-        tiles = [{"level": at[0], "number": at[1], "hashes": of} for at, of in growth.tiles.items()]
+        tiles = [{"level": one[0], "number": one[1], "hashes": held} for one, held in growth.tiles.items()]
         connection.execute(replacing(connection, log_tiles, "hashes"), tiles)
-    places = dict.fromkeys((minute_of(id_), (of.size + n) // TILE_WIDTH) for n, id_ in enumerate(ids))
+    places = dict.fromkeys((minute, (of.size + n) // TILE_WIDTH) for n, minute in enumerate(minutes))
     inserting: Any = (sqlite if connection.dialect.name == "sqlite" else postgresql).insert(log_minutes)
     connection.execute(
         inserting.on_conflict_do_nothing(),

@@ -8,12 +8,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
-from sqlalchemy import delete, insert, text, update
+from sqlalchemy import delete, insert, select, text, update
 
 from billing.adjustments.adjustments import Adjustments
 from billing.errors import LedgerUnavailable
 from billing.store.database import FakeOutageDatabase
 from billing.store.log_tables import log_bundles, log_pending
+from billing.store.schema import usage_events
 from billing.transparency import log_sql
 from billing.transparency import sequencer as module
 from billing.transparency.log_sql import Edge, LogDamaged
@@ -60,6 +61,25 @@ async def test_what_comes_later_goes_to_the_end_also_if_it_began_earlier(books: 
     after = await books.database.read(leaves_of)
     assert (len(after), after[:3]) == (5, before)
     assert await require_exact(books.database) == 5
+
+
+async def test_a_leaf_is_found_in_whichever_bundle_of_its_minute_it_is(books: Books) -> None:
+    caller = await books.new_caller()
+    await add_events(books, caller, 600)
+    await sequencer(books.database).once()
+    ids = await books.database.read(lambda c: c.scalars(select(usage_events.c.event_id)).all())
+    found = [await index_of(books.database, id_) for id_ in sorted(ids)[::50]]
+    assert found == list(range(0, 600, 50))
+    stranger = hashlib.sha256(b"no leaf").digest()
+    assert await books.database.read(lambda c: log_sql.index_of(c, ids[0], stranger)) is None
+    assert await books.database.read(lambda c: log_sql.index_of(c, "x" * 12, stranger)) is None
+
+
+def test_an_entry_that_spans_two_others_is_at_no_place() -> None:
+    one, two, three = (hashlib.sha256(bytes([n])).digest() for n in range(3))
+    assert log_sql.place_of(one + two + three, (one + two)[5:37]) is None
+    assert [log_sql.place_of(one + two + three, entry) for entry in (one, two, three)] == [0, 1, 2]
+    assert log_sql.place_of(one, two) is None
 
 
 async def test_an_event_that_the_ledger_knew_is_no_second_leaf(books: Books) -> None:
