@@ -61,7 +61,9 @@ async def run(url: str, spool_path: Path, clients: int, seconds: float, *, is_lo
         before = (await database.read(status)).size
         async with sequencing(database) as sequencer:
             samples = await bench.run(clients=clients, workspaces=1, seconds=seconds)
-        await sequencer.once()
+        # The last round may have been cut off, and its write may still be on its way.
+        while (await database.read(status)).pending:
+            await sequencer.once()
         leaves = (await database.read(status)).size - before
         if leaves != samples.settled:
             raise BadRun(f"{samples.settled} settlements became {leaves} leaves")
