@@ -19,7 +19,14 @@ import psutil
 from benchmarks.ledger.postgres_server import private_postgres
 from benchmarks.load.arguments import count
 from benchmarks.years.generate import Years, generate
-from benchmarks.years.measure import READ_TIMEOUT_S, Figures, archive_month, move_money, read_books
+from benchmarks.years.measure import (
+    READ_TIMEOUT_S,
+    Figures,
+    archive_month,
+    move_money,
+    put_into_log,
+    read_books,
+)
 from billing.ledger.spool import Spool
 from billing.store.database import open_database
 from billing.store.migration import upgrade
@@ -53,6 +60,7 @@ async def run(url: str, empty_url: str, folder: Path, options: argparse.Namespac
         ):
             await generate(database, years)
             figures.seconds["generate"] = [time.perf_counter() - began]
+        await put_into_log(database, figures)
         await read_books(database, years, figures, spool)
         await archive_month(database, years, figures, folder / "archive", spool)
     finally:

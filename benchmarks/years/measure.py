@@ -25,7 +25,10 @@ from billing.rollups.archived import archived, sealed_until
 from billing.rollups.archived import stored_manifest as archived_manifest
 from billing.rollups.partitions import day_of
 from billing.store.database import Database, open_database
-from billing.store.migration import upgrade
+from billing.store.migration import newest_revision, upgrade
+from billing.transparency.log_sql import status
+from billing.transparency.notes import signer
+from billing.transparency.sequencer import Sequencer
 
 READS = 5
 READ_TIMEOUT_S = 7200.0
@@ -81,6 +84,18 @@ async def read_books(database: Database, years: Years, figures: Figures, spool: 
         figures.events_read[name] = found.events_read
         if not found.is_clean or found.totals.events != years.events:
             raise RuntimeError(f"the books do not add up: {found}")
+
+
+async def put_into_log(database: Database, figures: Figures) -> None:
+    """Every event, as after an upgrade."""
+    secret = signer(b"a secret for the benchmark only", "bench")
+    sequencer = Sequencer(database, secret, revision=newest_revision(), clock=lambda: datetime.now(UTC))
+
+    async def put() -> None:
+        while (await database.read(status)).pending:
+            await sequencer.once()
+
+    await timed(figures, "transparency log", put)
 
 
 async def archive_month(

@@ -26,7 +26,8 @@ from serve.cli.main import app
 from serve.cli.storage import Steps
 from serve.config.paths import ConfigError
 from serve.config.settings import Settings, load_settings
-from serve.money.ledger_setup import open_accounts
+from serve.money.ledger_setup import log_signer, open_accounts
+from tests.billing.transparency.logged import sequencer
 from tests.migrated import migrated_file
 from tests.serve.served import settings_document
 
@@ -71,6 +72,8 @@ async def compressed(config: Path) -> None:
         figures = UsageFigures(1000, 0, 0, stream=False, receipt=json.dumps({"at": str(moment)}))
         due = cost(PRICE, prompt_tokens=1000, completion_tokens=0, minimum=True)
         await ledger.settle(hold, figures=figures, cost=due, outcome="completed", now=moment)
+    # As a server would have done.
+    await sequencer(database, by=log_signer(settings)).once()
     for each in (ledger, spool, database):
         await each.close()
 

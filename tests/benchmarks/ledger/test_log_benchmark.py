@@ -1,0 +1,42 @@
+"""The benchmarks of the transparency log report only where each settlement became a leaf, and each leaf was proven."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from benchmarks.ledger import leaves
+from benchmarks.ledger.load import BadRun
+from benchmarks.ledger.log import WITH, WITHOUT, measure, run
+from billing.store.migration import upgrade
+from billing.transparency.sequencer import Sequencer
+
+
+async def test_a_short_run_compares_the_two(tmp_path: Path) -> None:
+    options = argparse.Namespace(rounds=1, clients=4, seconds=0.8)
+    urls = {kind: f"sqlite:///{tmp_path / kind}.db" for kind in (WITHOUT, WITH)}
+    pairs, settlements = await measure("SQLite", urls, tmp_path, options)
+    assert pairs.startswith("| SQLite | pairs/s | ") and settlements.startswith("| SQLite | settlements/s | ")
+
+
+async def test_settlements_that_become_no_leaves_are_not_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing(self: Sequencer) -> None:
+        """Nothing."""
+
+    monkeypatch.setattr(Sequencer, "once", nothing)
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    await upgrade(url)
+    with pytest.raises(BadRun, match="became 0 leaves"):
+        await run(url, tmp_path / "spool.db", 2, 0.2, is_logged=True)
+
+
+async def test_a_small_log_is_filled_and_proven(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = argparse.Namespace(leaves=70_000, per_minute=1000)
+    await leaves.measure(f"sqlite:///{tmp_path / 'ledger.db'}", tmp_path, options)
+    told = capsys.readouterr().out
+    assert "bytes a leaf" in told and told.count("proof of one") == 2
+    assert "checkpoint after 500 new leaves" in told
