@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 FORMAT = "pith-proof/1"
 ED25519, COSIGNATURE = 1, 4
 POSTED = {"month", "pricing_version", "written_off_nano_usd"}
-COUNTS = ("prompt_tokens", "completion_tokens", "cached_tokens", "cost_nano_usd", "written_off_nano_usd")
+COUNTS = ("prompt_tokens", "completion_tokens", "cached_tokens", "written_off_nano_usd")
 MONEY = ("subtotal_nano_usd", "cost_nano_usd", "minimum_applied", "saved_nano_usd", "compression_nano_usd")
 MOST_PRINTED = 20
 # A month ends for everyone by then, whatever a clock is off or a request was long.
@@ -183,8 +183,7 @@ class Leaf(NamedTuple):
 
 def leaf_of(given: dict[str, Any]) -> Leaf:
     record, posting = parsed(given["record"]), parsed(given["posting"])
-    is_apart = not POSTED & record.keys() and posting.keys() <= POSTED
-    require(is_apart, "leaf", f"record and posting overlap: {given['posting'][:80]}")
+    require(not POSTED & record.keys() and posting.keys() <= POSTED, "leaf", "record and posting overlap")
     digest, row = sha256(given["record"].encode()).digest(), {**record, **posting}
     entry = sha256(digest + sha256(given["posting"].encode()).digest()).digest()
     is_event = "id" not in row
@@ -197,8 +196,8 @@ def leaf_of(given: dict[str, Any]) -> Leaf:
 def parsed(text: str) -> dict[str, Any]:
     """Refuses a text that two programs may read differently, such as one that has a name twice."""
     found: dict[str, Any] = json.loads(text)
-    is_plain = json.dumps(found, sort_keys=True, separators=(",", ":")) == text
-    require(is_plain and isinstance(found, dict), "leaf", f"not in its one form: {text[:80]!r}")
+    is_plain = isinstance(found, dict) and json.dumps(found, sort_keys=True, separators=(",", ":")) == text
+    require(is_plain, "leaf", f"not in its one form: {text[:80]!r}")
     return found
 
 
@@ -216,7 +215,7 @@ class Proof:
 
     def __init__(self, given: dict[str, Any], key: str | None = None) -> None:
         self.given, self.received = given, set[str]()
-        self.findings, self.notes = list[tuple[str, str]](), list[str]()
+        self.findings, self.notes = list[Any](), list[str]()
         self.is_read = self.attempt(self.read, key)
         if self.is_read:
             self.attempt(self.check_tree)
@@ -244,26 +243,28 @@ class Proof:
         self.until, self.made_at = end_of(given["month"]), moment(given["made_at"])
         self.size, self.root = checkpoint_of(given["checkpoint"], self.key, "checkpoint")
         self.prices = {(one["version"], one["model_id"]): one for one in given["prices"]}
-        self.logged, self.pending = ([leaf_of(one) for one in given[part]] for part in ("leaves", "pending"))
-        self.leaves = [*self.logged, *self.pending]
+        self.logged, pending = ([leaf_of(one) for one in given[part]] for part in ("leaves", "pending"))
+        self.leaves, self.pending = [*self.logged, *pending], {leaf.id for leaf in pending}
         self.by_id = {leaf.id: leaf for leaf in self.leaves}
         is_once = (len(self.by_id), len(self.prices)) == (len(self.leaves), len(given["prices"]))
         require(is_once, "duplicate", "an event, an adjustment or a price is listed twice")
-        for one, leaf in zip(given["pending"], self.pending):
+        for one, leaf in zip(given["pending"], pending):
             check_promise(one["note"], self.key, leaf.record, "pending")
 
     def check_tree(self) -> None:
-        indices = [leaf.index if type(leaf.index) is int else -1 for leaf in self.logged]
+        placed = [leaf for leaf in self.logged if leaf.index is not None]
+        indices = [leaf.index if type(leaf.index) is int else -1 for leaf in placed]
         ascend = all(one < other for one, other in zip([-1, *indices], [*indices, self.size]))
         require(ascend, "order", "the leaves' places in the log do not ascend, or one is taken twice")
-        nodes = iter([base64.b64decode(one) for one in self.given["nodes"]])
-        hashes = [sha256(b"\0" + leaf.entry).digest() for leaf in self.logged]
-        root = root_of(self.size, indices, hashes, nodes)
-        is_whole = root == self.root and next(nodes, None) is None
-        require(is_whole, "tree", "the leaves are not in the log that was signed")
+        nodes = map(base64.b64decode, self.given["nodes"])
+        hashes = [sha256(b"\0" + leaf.entry).digest() for leaf in placed]
+        is_root = root_of(self.size, indices, hashes, nodes) == self.root and next(nodes, None) is None
+        require(is_root, "tree", "the leaves are not in the log that was signed")
 
     def check_leaf(self, leaf: Leaf) -> None:
-        row, month = leaf.row, self.given["month"]
+        row, month = leaf.row, self.scope[2]
+        is_placed = leaf.index is not None or leaf.id in self.pending
+        require(is_placed, "omitted", f"{leaf.id} is not in the log as the file has it")
         require(self.is_own(row), "scope", f"{leaf.id} is of another workspace or project")
         # Of a chat, its compression's event, and of that the chat's: both are there, whatever their months.
         pair = self.by_id.get(row.get("paired_with", ""))
@@ -273,7 +274,7 @@ class Proof:
         if not leaf.is_event:
             require(type(row["nano_usd"]) is int, "leaf", f"adjustment {leaf.id} has no amount")
         elif leaf.month == month:
-            counts = (*COUNTS, "price_ppm", "pricing_version")
+            counts = (*COUNTS, "cost_nano_usd", "price_ppm", "pricing_version")
             is_counted = all(type(row[name]) is int and row[name] >= 0 for name in counts)
             is_possible = is_counted and row["written_off_nano_usd"] <= row["cost_nano_usd"]
             require(is_possible, "leaf", f"event {leaf.id} has a count that none can be")
@@ -285,15 +286,15 @@ class Proof:
 
     def check_sums(self) -> None:
         sums: dict[tuple[str, str], Counter[str]] = {}
-        for leaf in self.leaves:
-            if leaf.is_event and leaf.month == self.given["month"]:
-                line = sums.setdefault((leaf.row["project_id"], leaf.row["model_id"]), Counter())
-                line.update({"requests": 1, **{name: leaf.row[name] for name in COUNTS}})
+        for row in [leaf.row for leaf in self.leaves if leaf.is_event and leaf.month == self.scope[2]]:
+            line = sums.setdefault((row["project_id"], row["model_id"]), Counter())
+            charged = row["cost_nano_usd"] - row["written_off_nano_usd"]
+            line.update(requests=1, charged_nano_usd=charged, **{name: row[name] for name in COUNTS})
         due: Any = [{"project_id": one[0], "model_id": one[1], **sums[one]} for one in sorted(sums)]
         self.adjusted = sum(leaf.row["nano_usd"] for leaf in self.leaves if not leaf.is_event)
         totals = {"usage": due, "adjusted_nano_usd": self.adjusted}
         require(self.given["totals"] == totals, "sums", f"the leaves add up to {json.dumps(totals)}")
-        self.charged = sum(line["cost_nano_usd"] - line["written_off_nano_usd"] for line in due)
+        self.charged = sum(line["charged_nano_usd"] for line in due)
 
     def check_receipt(self, text: str, note: str) -> None:
         """A promise that a reply had: the log has its record, as it was promised."""
@@ -354,7 +355,6 @@ class Proof:
         path = map(base64.b64decode, paths.get(size, []))
         is_kept = is_beginning(size, root, self.size, self.root, path)
         require(is_kept, "history", "the log was rewritten since, or forked")
-        # What an earlier file of the same account and month has.
         earlier = earlier if earlier and earlier.scope == self.scope else None
         known = {leaf.id: leaf.entry for leaf in earlier.leaves} if earlier else {}
         here = {leaf.id: leaf.entry for leaf in self.leaves}
