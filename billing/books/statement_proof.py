@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, distinct, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, select, tuple_
 
 from billing.accounts import account_sql
 from billing.adjustments.adjustments import listed
@@ -258,7 +258,7 @@ def _places(connection: Connection, wanted: Mapping[bytes, str], most: int | Non
     """Where the log has these entries, by id. Raises `NoProof` where too much would be read."""
     size = log_sql.head(connection).size
     minutes = {minute_of(one) for one in wanted.values()}
-    of_minutes = select(distinct(log_minutes.c.bundle)).where(log_minutes.c.minute.in_(minutes))
+    of_minutes = select(log_minutes.c.bundle).where(log_minutes.c.minute.in_(minutes)).distinct()
     if most is not None:
         most -= connection.execute(select(func.count()).select_from(of_minutes.subquery())).scalar_one()
         if most < 0:
