@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, selec
 from billing.accounts import account_sql
 from billing.adjustments.adjustments import listed
 from billing.books.usage_report import usage
-from billing.errors import BillingError
+from billing.errors import NoProof
 from billing.rollups.archived import is_archived
 from billing.store.database import use_one_snapshot
 from billing.store.dates import month_bounds
@@ -26,7 +26,7 @@ from billing.store.schema import adjustments, prices, usage_events
 from billing.transparency import log_sql
 from billing.transparency.leaves import Leaf, digest, leaf
 from billing.transparency.log_sql import ENTRY_BYTES, minute_of
-from billing.transparency.notes import Signer
+from billing.transparency.notes import BadNote, Signer, opened
 from billing.transparency.tree import TILE_WIDTH, Tree
 
 FORMAT = "pith-proof/1"
@@ -35,10 +35,6 @@ IDS_AT_ONCE = 400
 # Usage that is spooled comes later than it was settled: looked for this far back, and all the way where sums say so.
 SPOOLED = timedelta(days=7)
 _e, _a, _p = usage_events.c, adjustments.c, prices.c
-
-
-class NoProof(BillingError):
-    """What was asked for cannot be proven, or not here; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +74,14 @@ class StatementProof:
         return sum(one.index is None for one in self.leaves)
 
     def pieces(self, signer: Signer) -> Iterator[str]:
-        """The file's text, a bounded number of leaves at a time."""
+        """The file's text, a bounded number of leaves at a time. Raises `NoProof` where the log is another's."""
+        try:
+            opened(self.checkpoint, signer.verifier)
+        except BadNote as error:
+            raise NoProof("the log was signed with another secret than this server's") from error
+        return self._written(signer)
+
+    def _written(self, signer: Signer) -> Iterator[str]:
         fields = {
             "format": FORMAT,
             "origin": signer.origin,

@@ -25,8 +25,7 @@ from typing import Any, NamedTuple
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-FORMAT = "pith-proof/1"
-ED25519, COSIGNATURE = 1, 4
+FORMAT, ED25519, COSIGNATURE = "pith-proof/1", 1, 4
 POSTED = {"month", "pricing_version", "written_off_nano_usd"}
 COUNTS = ("prompt_tokens", "completion_tokens", "cached_tokens", "written_off_nano_usd")
 MONEY = ("subtotal_nano_usd", "cost_nano_usd", "minimum_applied", "saved_nano_usd", "compression_nano_usd")
@@ -334,7 +333,8 @@ class Proof:
     def summary(self) -> str:
         used, adjusted = (f"{Decimal(nano).scaleb(-9):,.9f} USD" for nano in (self.charged, self.adjusted))
         what = f"{len(self.logged)} leaves, {len(self.pending)} pending; used {used}, adjusted {adjusted}"
-        return f"proven: {what}, of {self.scope}. The log has {self.size} leaves and the key {self.given['key']}."
+        scope = " ".join(filter(None, self.scope))
+        return f"proven: {what} ({scope}). The log has {self.size} leaves and the key {self.given['key']}."
 
     def is_own(self, row: dict[str, Any]) -> bool:
         return row["workspace_id"] == self.scope[0] and self.scope[1] in (None, row.get("project_id"))
@@ -389,7 +389,7 @@ def main(arguments: list[str] | None = None) -> int:
                 proof.attempt(proof.check_receipts, path)
             proof.attempt(proof.check_received, given.all_receipts)
     except (Wrong, *MALFORMED) as error:
-        print(f"it cannot be checked: {error}")
+        print("it cannot be checked:", *error.args)
         return 1
     lines = [*(f"{kind}: {what}" for kind, what in proof.findings), *proof.notes]
     print(*lines[:MOST_PRINTED], "NOT proven" if proof.findings else proof.summary(), sep="\n")

@@ -12,8 +12,9 @@ import pytest
 from sqlalchemy import insert
 
 from billing.adjustments.adjustments import Adjustments
-from billing.books.statement_proof import Bounds, NoProof, statement_proof
+from billing.books.statement_proof import Bounds, statement_proof
 from billing.caller import Caller
+from billing.errors import NoProof
 from billing.price import Cost
 from billing.store.schema import usage_events
 from billing.transparency import verify
