@@ -43,7 +43,7 @@ from serve.metrics.charged_requests import ServiceMetrics
 from serve.metrics.counts import Counts
 from serve.metrics.request_watch import Watch
 from serve.money.admission import Admissions
-from serve.money.ledger_setup import log_signer, prices_of, read_pepper
+from serve.money.ledger_setup import log_signer, prices_of, read_pepper, witness_key
 from serve.money.prices import PriceBook
 from serve.money.upkeep import begin_upkeep, open_webhooks
 from serve.originals.originals import BYTES_PER_MB, Originals, Retention
@@ -325,7 +325,7 @@ def build_service(
         retrieval=work.retrieval,
         responses=StoredResponses(originals, store_s=settings.responses.store_s),
         playground=about if settings.server.playground else None,
-        account=AccountReader(database, Prover(database, log_signer(settings), now)),
+        account=AccountReader(database, Prover(database, log_signer(settings), witness_key(settings), now)),
         log=LogReader(database),
         cors_origins=settings.server.cors_origins,
         watch=Watch.of(settings.logs, settings.tracing, tracer),

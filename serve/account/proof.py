@@ -20,7 +20,8 @@ from billing.errors import RateLimited
 from billing.rate_limits.rate_limits import NO_STATE
 from billing.store.database import Database
 from billing.store.dates import month_bounds
-from billing.transparency.notes import Signer
+from billing.transparency.notes import Signer, Verifier
+from billing.transparency.witness import until_cosigned
 from serve.http.replies import Client, StreamedResponse, WorkingReply
 from serve.http.request_body import InvalidBody, Issue
 
@@ -74,9 +75,16 @@ def _invalid(name: str, message: str) -> InvalidBody:
 class Prover:
     """Makes the proofs of projects, few at a time."""
 
-    def __init__(self, database: Database, signer: Signer, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        signer: Signer,
+        witness: Verifier | None,
+        clock: Callable[[], datetime],
+    ) -> None:
         self._database = database
         self._signer = signer
+        self._witness = witness
         self._clock = clock
         self._room = asyncio.Semaphore(AT_ONCE)
         self._waiting = 0
@@ -107,6 +115,7 @@ class Prover:
             made_at=self._clock(),
             bounds=MOST,
         )
+        await until_cosigned(self._database, self._witness)
         try:
             found: StatementProof = await self._database.read(make)
         except ValueError as error:

@@ -25,8 +25,10 @@ from billing.originals.original_store import OriginalStore
 from billing.rollups import archived
 from billing.store.database import Database
 from billing.transparency.notes import Signer, signer
+from billing.transparency.witness import until_cosigned
 from billing.webhooks.webhooks import Webhooks
 from serve.config.settings import Settings
+from serve.money.ledger_setup import witness_key
 from serve.operator import accounts as views
 from serve.operator import books, money
 from serve.operator.adapters import ServedAdapters
@@ -205,6 +207,7 @@ class Operator:
         return signer(self.pepper(), self.settings.log.origin)
 
     async def statement_proof(self, workspace: str, month: str, from_size: int | None) -> StatementProof:
+        await until_cosigned(self.patient, witness_key(self.settings))
         make = partial(
             statement_proof, workspace=workspace, month=month, from_size=from_size, made_at=self.now
         )

@@ -419,7 +419,7 @@ async def compressing(
         clock=clock,
         max_body_bytes=MAX_BODY_BYTES,
         collection_threshold_cents=100,
-        account=AccountReader(database, Prover(database, signer(b"of the tests"), clock)),
+        account=AccountReader(database, Prover(database, signer(b"of the tests"), None, clock)),
         playground=about_of(settings, catalog, compresses=False, running=RunningModels(engines, {}).now),
         compress=CompressRoutes(service, messages, demo, DEMO_MAX_CHARS, batch_concurrency, DEMO_DEADLINE_S),
     )

@@ -89,7 +89,7 @@ async def test_a_key_is_needed(served: Served) -> None:
 
 
 async def test_few_proofs_are_made_at_once_and_few_wait() -> None:
-    prover: Any = proof.Prover(None, None, None)  # type: ignore[arg-type]
+    prover: Any = proof.Prover(None, None, None, None)  # type: ignore[arg-type]
     gate, entered = asyncio.Event(), 0
 
     async def one() -> None:
