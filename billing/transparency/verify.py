@@ -302,10 +302,10 @@ class Proof:
         leaf, name = self.by_id.get(row["event_id"]), row["event_id"]
         # What was settled as the month ended may count to the next, and what is new may not be there.
         is_due = moment(row["settled_at"]) < min(self.until, self.made_at) - RECENT
+        self.received.add(name)
         if leaf:
             other = sorted(one for one in {*row, *leaf.row} - POSTED if row.get(one) != leaf.row.get(one))
             require(leaf.record == digest, "receipt", f"event {name} is not as promised: {', '.join(other)}")
-            self.received.add(name)
         elif is_due and self.is_own(row) and row["settled_at"][:7] == self.given["month"]:
             raise Wrong("receipt", f"event {name}, settled {row['settled_at']}, was promised and has no leaf")
         else:
@@ -327,8 +327,9 @@ class Proof:
 
     def check_received(self, are_all: bool) -> None:
         left = [one.id for one in self.leaves if one.is_event and one.id not in self.received]
-        self.notes.append(f"{len(left)} of the file's events have no receipt: {', '.join(left[:3])}")
-        require(not left or not are_all, "unknown", self.notes[-1])
+        what = f"{len(left)} of the file's events have no receipt: {', '.join(left[:3])}"
+        require(not left or not are_all, "unknown", what)
+        self.notes += [what] if left else []
 
     def summary(self) -> str:
         used, adjusted = (f"{Decimal(nano).scaleb(-9):,.9f} USD" for nano in (self.charged, self.adjusted))
@@ -352,8 +353,7 @@ class Proof:
         require(size <= self.size, "history", "the old checkpoint has more leaves: is it the newer one?")
         is_there = size in paths or size in (0, self.size)
         require(is_there, "unproven", f"the file has no proof from {size} leaves on: ask for one")
-        path = map(base64.b64decode, paths.get(size, []))
-        is_kept = is_beginning(size, root, self.size, self.root, path)
+        is_kept = is_beginning(size, root, self.size, self.root, map(base64.b64decode, paths.get(size, [])))
         require(is_kept, "history", "the log was rewritten since, or forked")
         earlier = earlier if earlier and earlier.scope == self.scope else None
         known = {leaf.id: leaf.entry for leaf in earlier.leaves} if earlier else {}

@@ -214,9 +214,9 @@ export class Proof {
     await checkPromise(note, this.key, digest, "forged_receipt");
     const [leaf, settled] = [this.byId.get(row.event_id), Date.parse(row.settled_at)];
     const isDue = settled < Math.min(this.until, this.madeAt) - HOUR_MS && row.settled_at.startsWith(this.given.month);
+    this.#received.add(row.event_id);
     if (leaf) {
       need(same(leaf.digest, digest), "receipt", `event ${leaf.id} is not as promised: ${differing(row, leaf.row).join(", ")}`);
-      this.#received.add(leaf.id);
     } else if (isDue && this.#isOwn(row)) {
       throw new Wrong("receipt", `event ${row.event_id}, settled ${row.settled_at}, was promised and has no leaf`);
     } else {
