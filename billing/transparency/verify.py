@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import base64
 import json
-import sys
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
@@ -30,6 +29,7 @@ POSTED = {"month", "pricing_version", "written_off_nano_usd"}
 COUNTS = ("prompt_tokens", "completion_tokens", "cached_tokens", "written_off_nano_usd")
 MONEY = ("subtotal_nano_usd", "cost_nano_usd", "minimum_applied", "saved_nano_usd", "compression_nano_usd")
 MOST_PRINTED = 20
+encoded = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 # A month ends for everyone by then, whatever a clock is off or a request was long.
 FINAL, RECENT = timedelta(days=1), timedelta(hours=1)
 MALFORMED = (
@@ -195,8 +195,7 @@ def leaf_of(given: dict[str, Any]) -> Leaf:
 def parsed(text: str) -> dict[str, Any]:
     """Refuses a text that two programs may read differently, such as one that has a name twice."""
     found: dict[str, Any] = json.loads(text)
-    is_plain = isinstance(found, dict) and json.dumps(found, sort_keys=True, separators=(",", ":")) == text
-    require(is_plain, "leaf", f"not in its one form: {text[:80]!r}")
+    require(isinstance(found, dict) and encoded(found) == text, "leaf", f"not in its one form: {text[:80]!r}")
     return found
 
 
@@ -397,4 +396,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())
