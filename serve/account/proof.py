@@ -87,6 +87,8 @@ class Prover:
         self._witness = witness
         self._clock = clock
         self._room = asyncio.Semaphore(AT_ONCE)
+        # SQLite has two threads that read: one is left for everybody else.
+        self._reading = asyncio.Lock()
         self._waiting = 0
 
     @asynccontextmanager
@@ -117,7 +119,8 @@ class Prover:
         )
         await until_cosigned(self._database, self._witness)
         try:
-            found: StatementProof = await self._database.read(make)
+            async with self._reading:
+                found: StatementProof = await self._database.read(make)
         except ValueError as error:
             raise _invalid("from_size", str(error)) from error
         return found.pieces(self._signer)
