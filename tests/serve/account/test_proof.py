@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from serve.money.ledger_setup import log_signer
 from tests.serve.served import Client, Served
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+PROGRAM = Path(verify.__file__).read_bytes()
 
 
 def month() -> str:
@@ -108,3 +110,8 @@ async def test_few_proofs_are_made_at_once_and_few_wait() -> None:
     await asyncio.gather(*tasks)
     assert entered == len(tasks)
     await one()
+
+
+async def test_the_program_that_checks_is_there_for_everybody(served: Served) -> None:
+    reply = await Client(served.api, "/log/verify.py").run()
+    assert (reply.status, reply.body) == (200, PROGRAM)
