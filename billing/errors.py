@@ -57,6 +57,10 @@ class DatabaseConfigError(BillingError, ValueError):
     """The database URL cannot be used; the message says which part and why."""
 
 
+class NoProof(BillingError):
+    """What was asked for cannot be proven, or not here; the message says why."""
+
+
 class PricesUnavailable(BillingError):
     """No price list was ever published, or it cannot be read."""
 

@@ -23,6 +23,7 @@ from billing.webhooks.limit_alerts import Refusals
 from models.catalog import Catalog
 from models.embedding_backends import RetrievalModel
 from models.engine import Engine
+from serve.account.proof import Prover
 from serve.account.route import AccountReader
 from serve.api import Services, create_api
 from serve.batches.endpoints import Endpoints, endpoints_of
@@ -42,7 +43,7 @@ from serve.metrics.charged_requests import ServiceMetrics
 from serve.metrics.counts import Counts
 from serve.metrics.request_watch import Watch
 from serve.money.admission import Admissions
-from serve.money.ledger_setup import prices_of, read_pepper
+from serve.money.ledger_setup import log_signer, prices_of, read_pepper, witness_key
 from serve.money.prices import PriceBook
 from serve.money.upkeep import begin_upkeep, open_webhooks
 from serve.originals.originals import BYTES_PER_MB, Originals, Retention
@@ -324,7 +325,7 @@ def build_service(
         retrieval=work.retrieval,
         responses=StoredResponses(originals, store_s=settings.responses.store_s),
         playground=about if settings.server.playground else None,
-        account=AccountReader(database),
+        account=AccountReader(database, Prover(database, log_signer(settings), witness_key(settings), now)),
         log=LogReader(database),
         cors_origins=settings.server.cors_origins,
         watch=Watch.of(settings.logs, settings.tracing, tracer),

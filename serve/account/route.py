@@ -1,4 +1,4 @@
-"""`GET /v1/usage` and `GET /v1/limits`: what a key and its project used, and what they may still use."""
+"""`GET /v1/usage`, its proof, and `GET /v1/limits`: what a key and its project used, and what they may still use."""
 
 import asyncio
 from collections import Counter
@@ -20,6 +20,8 @@ from billing.errors import RateLimited
 from billing.ledger.balances import Spending, spending
 from billing.rate_limits.rate_limits import NO_STATE, RateLimits, counted_by_key
 from billing.store.database import Database
+from serve.account.proof import PARAMETERS as PROOF_PARAMETERS
+from serve.account.proof import ProofReply, Prover, asked_proof
 from serve.account.response import (
     MOST_CHECKS,
     PARAMETERS,
@@ -46,8 +48,9 @@ MAX_WAITING = 8
 class AccountReader:
     """Each project has a bounded number of reads that wait; the rest is refused with `RateLimited`."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, prover: Prover) -> None:
         self._database = database
+        self.prover = prover
         self._reading = asyncio.Lock()
         self._waiting: Counter[str] = Counter()
 
@@ -115,7 +118,7 @@ class AccountRoutes:
 
 
 def account_routes(needed: AccountRoutes) -> APIRouter:
-    """Both count against a limit of their own, as `GET /v1/models` does, and cost nothing."""
+    """They count against a limit of their own, as `GET /v1/models` does, and cost nothing."""
     routes = APIRouter(tags=["account"], dependencies=[BEARER])
 
     @routes.get(
@@ -159,6 +162,32 @@ def account_routes(needed: AccountRoutes) -> APIRouter:
         finally:
             await admission.done(0)
         return _answer(body.model_dump_json(), rate_limit_headers(admission.headers_state))
+
+    @routes.get(
+        "/v1/usage/proof",
+        openapi_extra={"parameters": [*PROOF_PARAMETERS, REQUEST_ID_PARAMETER]},
+        responses={
+            200: {
+                "content": {"application/json": {"schema": {"type": "object"}}},
+                "description": "A proof file, which `verify.py` or `pith verify` checks: docs/proof.md.",
+                **_HEADERS[200],
+            },
+            **error_responses(401, 403, 409, 422, 429, 500, 503),
+        },
+        response_class=Response,
+    )
+    async def read_proof(request: Request) -> Response:
+        """A month of this key's project, to be checked without trusting this server: each event and each adjustment
+        of one as a leaf of the signed log, with prices and sums. The workspace's other projects and credits are not in
+        it. A log without a checkpoint, an archived month, or one of more than 20,000 events is refused with 409."""
+        caller = await needed.authenticate(request)
+        asked = asked_proof(request.query_params)
+        admission = await needed.limiter.admit(
+            caller.counted_apart("account"), tokens_bound=0, now=needed.clock()
+        )
+        await admission.done(0)
+        headers = rate_limit_headers(admission.headers_state)
+        return ProofReply(needed.reader.prover, caller, asked, request.state.request_id, headers)
 
     return routes
 

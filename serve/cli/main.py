@@ -101,6 +101,7 @@ GROUPS = {
     "Money": (
         Verb("usage", "serve.cli.ledger.usage:usage", "Add up what was used and what it cost."),
         Verb("statement", "serve.cli.ledger.books:statement", "Print what a workspace owed, used and paid in a month."),
+        Verb("verify", "serve.cli.verify:verify", "Check a statement's proof, as anybody can."),
         Verb("collections", "serve.cli.ledger.payments:collection_commands", "What workspaces are asked to pay."),
         Verb("adjustment", "serve.cli.ledger.payments:adjustment_commands", "Credits, adjustments and refunds."),
         Verb("export", "serve.cli.ledger.export:export_commands", "Usage events and adjustments for other programs."),

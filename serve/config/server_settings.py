@@ -186,6 +186,24 @@ class LogSettings(Section):
         return LogPlan(self.format, self.level, socket)
 
 
+class WitnessSettings(Section):
+    url: str = Field(
+        pattern=r"^https?://\S{1,1000}$",
+        description="Where the witness takes checkpoints: the prefix before `/add-checkpoint`.",
+    )
+    key: str = Field(description="Its key for cosignatures, as `name+id+key`.")
+
+    @field_validator("key")
+    @classmethod
+    def _a_witness_key(cls, key: str) -> str:
+        # Only where a witness is configured: a command that needs none is not to wait for cryptography.
+        from billing.transparency.notes import COSIGNATURE, verifier
+
+        if verifier(key).kind != COSIGNATURE:
+            raise ValueError("is a log's key, not a witness's")
+        return key.strip()
+
+
 class TransparencySettings(Section):
     origin: str | None = Field(
         None,
@@ -193,6 +211,11 @@ class TransparencySettings(Section):
         pattern=r"^[!-*,-~]{1,200}$",
         description="Name of the transparency log, such as `ai.example.com/log`: it stands in every checkpoint and "
         "promise, so it stays as it is. None: the log is named by its key.",
+    )
+    witness: WitnessSettings | None = Field(
+        None,
+        description="Another party that cosigns checkpoints (C2SP tlog-witness), so that no two customers can be shown "
+        "two logs.",
     )
 
 

@@ -78,6 +78,7 @@ _WHEN = {
     402: "Workspace quota exceeded or billing disabled.",
     403: "Invalid or revoked key.",
     404: "No such original, or its time is over.",
+    409: "The month cannot be proven, or not here.",
     422: "Malformed JSON, invalid fields, unsupported model, or request too large.",
     429: "Project rate limit exceeded.",
     500: "Unexpected server error.",

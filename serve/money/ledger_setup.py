@@ -21,7 +21,7 @@ from billing.price import ModelPrice
 from billing.store.database import Database, open_database, parse_url
 from billing.store.migration import current_revision, upgrade
 from billing.store.private_files import make_file_private, make_folder_private
-from billing.transparency.notes import Signer, signer
+from billing.transparency.notes import Signer, Verifier, signer, verifier
 from models.catalog import Catalog
 from serve.config.compression_models import CompressionModelSettings
 from serve.config.paths import ConfigError
@@ -178,6 +178,11 @@ def pepper_of(settings: Settings) -> bytes:
 def log_signer(settings: Settings) -> Signer:
     """Of the transparency log and of promises. Raises `ConfigError` for an invalid pepper."""
     return signer(pepper_of(settings), settings.log.origin)
+
+
+def witness_key(settings: Settings) -> Verifier | None:
+    """Of who cosigns the log's checkpoints, if anybody does."""
+    return None if settings.log.witness is None else verifier(settings.log.witness.key)
 
 
 def prices_of(

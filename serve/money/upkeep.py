@@ -27,6 +27,7 @@ from billing.preservation.checks import PreservationStore
 from billing.store.database import Database
 from billing.store.migration import newest_revision
 from billing.transparency.sequencer import Sequencer
+from billing.transparency.witness import Witness
 from billing.usage import now
 from billing.webhooks.dispatcher import Dispatcher
 from billing.webhooks.limit_alerts import LimitWatch, Refusals, tidy
@@ -35,7 +36,7 @@ from serve.config.settings import Settings
 from serve.config.values import parse_networks
 from serve.metrics.background import UpkeepMetrics, WebhookMetrics
 from serve.metrics.counts import Counts
-from serve.money.ledger_setup import log_signer, read_pepper
+from serve.money.ledger_setup import log_signer, read_pepper, witness_key
 from serve.tracing.request_record import NO_TRACER, Tracer, traced
 
 # Promises are kept within a minute: that leaves time for a server that dies meanwhile.
@@ -59,6 +60,7 @@ def begin_upkeep(
         collecting_round(settings, database),
         months_round(database),
         sequencing_round(settings, database),
+        *witness_rounds(settings, database),
         preservation_round(PreservationStore(database), clock=now),
         originals_round(
             OriginalStore(database), every_s=settings.billing.upkeep_s, count=metrics.delete_originals
@@ -79,6 +81,14 @@ def _traced(of: Round, tracer: Tracer) -> Round:
             return await of.once()
 
     return replace(of, once=once)
+
+
+def witness_rounds(settings: Settings, database: Database) -> list[Round]:
+    """Have the log's checkpoints cosigned, where somebody does. A round of its own: the log waits for nobody."""
+    asked, key = settings.log.witness, witness_key(settings)
+    if asked is None or key is None:
+        return []
+    return [Round("witness", Witness(database, key, asked.url).once, SEQUENCE_EVERY_S)]
 
 
 def sequencing_round(settings: Settings, database: Database) -> Round:

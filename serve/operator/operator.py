@@ -16,6 +16,7 @@ from billing.books.books import Books
 from billing.books.compressions import comparisons, receipts
 from billing.books.preservation import preservation
 from billing.books.saving import Dimension, PreservedBy
+from billing.books.statement_proof import StatementProof, statement_proof
 from billing.books.usage_report import usage
 from billing.collections.collection import State
 from billing.collections.collector import Collector
@@ -23,8 +24,11 @@ from billing.ledger.spool import Spool
 from billing.originals.original_store import OriginalStore
 from billing.rollups import archived
 from billing.store.database import Database
+from billing.transparency.notes import Signer, signer
+from billing.transparency.witness import until_cosigned
 from billing.webhooks.webhooks import Webhooks
 from serve.config.settings import Settings
+from serve.money.ledger_setup import witness_key
 from serve.operator import accounts as views
 from serve.operator import books, money
 from serve.operator.adapters import ServedAdapters
@@ -197,6 +201,17 @@ class Operator:
     async def statement(self, workspace: str, month: str) -> Record:
         asked_at = self.now
         return books.statement_row(await self.books.statement(workspace, month), asked_at)
+
+    @property
+    def log_signer(self) -> Signer:
+        return signer(self.pepper(), self.settings.log.origin)
+
+    async def statement_proof(self, workspace: str, month: str, from_size: int | None) -> StatementProof:
+        await until_cosigned(self.patient, witness_key(self.settings))
+        make = partial(
+            statement_proof, workspace=workspace, month=month, from_size=from_size, made_at=self.now
+        )
+        return await self.patient.read(make)
 
     async def rebuild(self) -> list[Record]:
         """The balances that were set to what their rows add up to."""

@@ -2,12 +2,14 @@
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from billing.transparency import verify
 from billing.transparency.tree import HASH_BYTES, TILE_WIDTH
 from serve.http.openapi import REQUEST_ID_HEADER, error_responses
 from serve.transparency.log_reader import LogReader
@@ -67,6 +69,7 @@ _TILE_PARAMETER = {
 
 def log_routes(log: LogReader) -> APIRouter:
     routes = APIRouter(tags=["log"])
+    verifier = Path(verify.__file__).read_bytes()
 
     @routes.get("/log/checkpoint", responses=_NOTE, response_class=Response)
     async def read_checkpoint() -> Response:
@@ -75,6 +78,11 @@ def log_routes(log: LogReader) -> APIRouter:
         if note is None:
             raise HTTPException(404, "Not Found")
         return Response(note, media_type=TEXT, headers=ANEW)
+
+    @routes.get("/log/verify.py", include_in_schema=False)
+    async def read_verifier() -> Response:
+        """The program that checks a proof file, and needs nothing else of pith."""
+        return Response(verifier, media_type=TEXT, headers=ANEW)
 
     @routes.get(
         "/log/tile/{tile:path}",

@@ -112,11 +112,12 @@ def _saving(chat: Chat, charged_nano_usd: int, minimum: bool) -> Saving | None:
 
 
 async def forge(books: Books, statement: str, **values: object) -> None:
-    """As somebody who may change the schema: the database itself refuses to rewrite an event."""
+    """As somebody who may change the schema: the database itself refuses to rewrite or delete an event."""
 
     def work(connection: Connection) -> None:
         if connection.dialect.name == "sqlite":
-            connection.execute(text("DROP TRIGGER IF EXISTS usage_events_no_update"))
+            for verb in ("update", "delete"):
+                connection.execute(text(f"DROP TRIGGER IF EXISTS usage_events_no_{verb}"))
         else:
             for trigger in ("usage_events_no_change", "usage_events_no_delete"):
                 connection.execute(text(f"ALTER TABLE usage_events DISABLE TRIGGER {trigger}"))

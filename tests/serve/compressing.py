@@ -31,6 +31,7 @@ from billing.price import ModelPrice
 from billing.rate_limits.counters import MemoryCounters
 from billing.rate_limits.rate_limits import RateLimits
 from billing.store.database import open_database
+from billing.transparency import notes
 from compression.pipeline.compression_model import (
     NO_TERMS,
     CompressionModel,
@@ -45,6 +46,7 @@ from compression.scorers.lexical import BM25Scorer
 from compression.source.token_counter import FakeCounter, TokenCounter
 from models.catalog import Catalog
 from models.fake_engine import FakeEngine
+from serve.account.proof import Prover
 from serve.account.route import AccountReader
 from serve.api import Services, create_api
 from serve.catalog.offered import RunningModels, catalog_of
@@ -417,7 +419,7 @@ async def compressing(
         clock=clock,
         max_body_bytes=MAX_BODY_BYTES,
         collection_threshold_cents=100,
-        account=AccountReader(database),
+        account=AccountReader(database, Prover(database, notes.signer(b"of the tests"), None, clock)),
         playground=about_of(settings, catalog, compresses=False, running=RunningModels(engines, {}).now),
         compress=CompressRoutes(service, messages, demo, DEMO_MAX_CHARS, batch_concurrency, DEMO_DEADLINE_S),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,6 +12,7 @@ import typer
 from billing.price import exact_usd
 from billing.usage import now
 from serve.cli.access import on_books, tell_of_archive
+from serve.cli.ledger.export import whole_file
 from serve.cli.ledger.usage import NOTHING, compared_table, preserved_table
 from serve.cli.options import AWorkspace, Config, Json, OfProject, OfWorkspace, Since, Until, period
 from serve.cli.output import show_rows
@@ -41,6 +43,14 @@ COLLECTIONS = ("id", "cut_at", "usd", "state", "reference", "closed_at")
 def statement(
     workspace: AWorkspace,
     month: Annotated[str, typer.Argument(help="Calendar month in UTC, such as 2026-11.")],
+    proof: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the month's proof there: pith verify checks it."),
+    ] = None,
+    from_size: Annotated[
+        int | None,
+        typer.Option(min=1, help="With --proof: also that the log with so many leaves was its beginning."),
+    ] = None,
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
 ) -> None:
@@ -55,6 +65,20 @@ def statement(
         raise ConfigError(f"MONTH: {month} has not begun")
     fields = on_books(config, lambda operator: operator.statement(workspace, month))
     typer.echo(json.dumps(fields) if as_json else statement_text(fields))
+    if proof is not None:
+        on_books(config, lambda operator: _write_proof(operator, workspace, month, proof, from_size))
+
+
+async def _write_proof(
+    operator: Operator, workspace: str, month: str, file: Path, from_size: int | None
+) -> None:
+    found = await operator.statement_proof(workspace, month, from_size)
+    with whole_file(file, "--proof") as out:
+        for piece in found.pieces(operator.log_signer):
+            out.write(piece.encode())
+    typer.echo(f"{file}: the proof of {len(found.leaves)} leaves, {len(found.pending)} pending", err=True)
+    if found.missing:
+        typer.echo(f"{found.missing} rows are not what was logged: the file names them", err=True)
 
 
 def statement_text(fields: dict[str, Any]) -> str:

@@ -73,7 +73,7 @@ async def _write(
     limit: int | None,
 ) -> None:
     export = exporter.stream(format, asked, limit=limit)
-    with _whole_file(output) if output is not None else _stdout() as file:
+    with whole_file(output, "--output") if output is not None else _stdout() as file:
         try:
             async for piece in export:
                 file.write(piece)
@@ -98,13 +98,13 @@ def _stdout() -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _whole_file(path: Path) -> Iterator[BinaryIO]:
+def whole_file(path: Path, option: str) -> Iterator[BinaryIO]:
     """A file that takes its name once all of it is on disk. Only its owner may read it. Raises `ConfigError`."""
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
-        raise ConfigError(f"--output: cannot write {path}: {error.strerror}") from error
+        raise ConfigError(f"{option}: cannot write {path}: {error.strerror}") from error
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file
@@ -112,6 +112,6 @@ def _whole_file(path: Path) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         os.replace(part, path)
     except OSError as error:
-        raise ConfigError(f"--output: cannot write {path}: {error.strerror}") from error
+        raise ConfigError(f"{option}: cannot write {path}: {error.strerror}") from error
     finally:
         part.unlink(missing_ok=True)

@@ -8,6 +8,7 @@ import { byId, say } from "./parts/dom.js";
 import { startKey } from "./parts/key.js";
 import { Running } from "./parts/running.js";
 import { startTabs } from "./parts/tabs.js";
+import { startProof } from "./proof/proof.js";
 import { startUsage } from "./usage/usage.js";
 
 async function start() {
@@ -32,7 +33,8 @@ async function start() {
   startChat(about, running);
   startCatalog(about);
   opened.set("usage", startUsage());
-  if (location.hash === "#usage") opened.get("usage")();
+  opened.set("proof", startProof());
+  opened.get(location.hash.slice(1))?.();
   document.documentElement.dataset.ready = "true";
 }
 

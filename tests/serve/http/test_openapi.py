@@ -21,7 +21,7 @@ from billing.batches.batch import (
     UnknownBatch,
     UnknownFile,
 )
-from billing.errors import UnknownOriginal
+from billing.errors import NoProof, UnknownOriginal
 from billing.ledger.ledger import Ledger
 from billing.ledger.spool import Spool
 from billing.store.database import open_database
@@ -39,6 +39,7 @@ ROUTES = {
     ("GET", "/v1/catalog"): ({200, 503}, False),
     ("GET", "/v1/models"): ({200, 401, 403, 429, 500, 503}, True),
     ("GET", "/v1/usage"): ({200, 401, 403, 422, 429, 500, 503}, True),
+    ("GET", "/v1/usage/proof"): ({200, 401, 403, 409, 422, 429, 500, 503}, True),
     ("GET", "/v1/limits"): ({200, 401, 403, 429, 500, 503}, True),
     ("POST", "/v1/chat/completions"): ({200, 400, 401, 402, 403, 422, 429, 500, 502, 503}, True),
     ("GET", "/health"): ({200}, False),
@@ -200,6 +201,7 @@ OF_OTHER_ROUTES = {
     BatchEnded,
     FileInUse,
     FilesFull,
+    NoProof,
     ResultsFull,
     StorageFull,
     UnknownBatch,

@@ -18,6 +18,9 @@ from billing.ledger.ledger import Ledger
 from billing.ledger.spool import Spool
 from billing.price import Cost
 from billing.store.database import open_database
+from billing.transparency import log_sql
+from billing.transparency.notes import signer
+from billing.transparency.witness import is_cosigned
 from billing.usage import UsageFigures, now
 from billing.webhooks.limit_alerts import Refusals
 from billing.webhooks.webhooks import Webhooks
@@ -26,8 +29,10 @@ from serve.app import start_service
 from serve.catalog.offered import catalog_of
 from serve.config.settings import Settings
 from serve.metrics.background import WebhookMetrics
-from serve.money.ledger_setup import prepare_ledger, prices_of, read_pepper
-from serve.money.upkeep import collecting_round, open_webhooks
+from serve.money.ledger_setup import log_signer, prepare_ledger, prices_of, read_pepper
+from serve.money.upkeep import collecting_round, open_webhooks, sequencing_round, witness_rounds
+from tests.billing.transparency.proof_files import Witness as Cosigner
+from tests.billing.transparency.witnessing import witnessing
 from tests.billing.webhooks.receiver import Receiver, receiving
 from tests.migrated import migrated_file
 from tests.serve.metrics.readings import counting
@@ -64,6 +69,34 @@ async def test_the_server_cuts_at_its_threshold_and_runs_its_hook(tmp_path: Path
     assert [(one.cents, one.reference) for one in made] == [(7, "pi_1")]
     given = json.loads((tmp_path / "given").read_text())
     assert given["idempotency_key"] == made[0].idempotency_key
+
+
+async def test_the_logs_checkpoints_are_cosigned_where_a_witness_is_configured(tmp_path: Path) -> None:
+    plain = settings_with(tmp_path).anchored(tmp_path)
+    (tmp_path / "pith.db").write_bytes(await migrated_file())
+    database = open_database(plain.billing.database_url)
+    assert witness_rounds(plain, database) == []
+    try:
+        await spend(database, plain, [CENT])
+        async with witnessing(log_signer(plain).verifier) as spec:
+            asked = {"url": spec.url, "key": str(spec.key.verifier)}
+            settings = Settings.model_validate({**settings_document(tmp_path), "log": {"witness": asked}})
+            await sequencing_round(settings.anchored(tmp_path), database).once()
+            (cosigning,) = witness_rounds(settings, database)
+            await cosigning.once()
+        head = await database.read(log_sql.head)
+        assert head.size == 1 and is_cosigned(head.note, spec.key.verifier)
+    finally:
+        await database.close()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("url", "witness.example"), ("key", "x"), ("key", str(signer(b"p").verifier))]
+)
+def test_a_witness_that_is_none_is_refused_by_its_key_path(tmp_path: Path, field: str, value: str) -> None:
+    asked = {"url": "https://witness.example", "key": str(Cosigner().verifier), field: value}
+    with pytest.raises(ValueError, match=rf"log.witness.{field}"):
+        Settings.model_validate({**settings_document(tmp_path), "log": {"witness": asked}})
 
 
 async def spend(database: Any, settings: Settings, amounts: list[int]) -> None:

@@ -17,7 +17,7 @@ from tests.serve.playground.watched import DESKTOP, PHONE, Watched, watched
 
 HOSTILE = "<img src=x onerror=window.ran.push('it')><script>window.ran.push('it')</script>"
 pytestmark = pytest.mark.integration
-TABS = ("Compare", "Compress", "Chat", "Catalog", "Usage")
+TABS = ("Compare", "Compress", "Chat", "Catalog", "Usage", "Proof")
 LONG = (
     "The pump ships with a filter. Its colour is a matter of taste. The warranty ends after two years. " * 8
 )
@@ -184,7 +184,7 @@ def test_everything_can_be_done_by_keyboard_alone(page: Watched, running: Runnin
     assert page.page.evaluate(focused) == "skip"
     press("Tab")
     assert page.page.evaluate(focused) == "tab-compress"
-    for name in ("chat", "catalog", "usage", "compare", "compress"):
+    for name in ("chat", "catalog", "usage", "proof", "compare", "compress"):
         press("ArrowRight")
         assert page.page.evaluate(focused) == f"tab-{name}"
         assert page.page.evaluate("location.hash") == f"#{name}"

@@ -1,7 +1,7 @@
 // Tabs by the ARIA pattern: arrows move, the address's hash names the open one, so that it can be linked and gone back to.
 import { byId } from "./dom.js";
 
-const NAMES = ["compare", "compress", "chat", "catalog", "usage"];
+const NAMES = ["compare", "compress", "chat", "catalog", "usage", "proof"];
 const tab = (name) => byId(`tab-${name}`);
 
 export function startTabs(onOpen) {

@@ -1,0 +1,302 @@
+"""The proof of a month: its leaves of the transparency log, as a file that `billing/transparency/verify.py` checks.
+
+It is of a workspace, or of one project of it: then it has the events of the project and the adjustments that are of
+these, and says nothing of the rest. Sums are those of the statement, which are kept apart from the events.
+"""
+
+import json
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, select, tuple_
+
+from billing.accounts import account_sql
+from billing.adjustments.adjustments import listed
+from billing.books.usage_report import usage
+from billing.errors import NoProof
+from billing.rollups.archived import is_archived
+from billing.store.database import use_one_snapshot
+from billing.store.dates import month_bounds
+from billing.store.log_tables import log_bundles, log_minutes, log_pending
+from billing.store.schema import adjustments, prices, usage_events
+from billing.transparency import log_sql
+from billing.transparency.leaves import Leaf, digest, leaf
+from billing.transparency.log_sql import ENTRY_BYTES, minute_of
+from billing.transparency.notes import BadNote, Signer, opened
+from billing.transparency.tree import TILE_WIDTH, Tree
+
+FORMAT = "pith-proof/1"
+ROWS_AT_ONCE = 1000
+IDS_AT_ONCE = 400
+# Usage that is spooled comes later than it was settled: looked for this far back, and all the way where sums say so.
+SPOOLED = timedelta(days=7)
+_e, _a, _p = usage_events.c, adjustments.c, prices.c
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Of what one proof may read; None: any."""
+
+    leaves: int | None = None
+    bundles: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """`index` is None where the log has no such leaf: the row was changed after it was logged, or the log was."""
+
+    index: int | None
+    leaf: Leaf
+
+
+@dataclass(frozen=True, slots=True)
+class StatementProof:
+    """All that the file has, but for the promises of what is pending."""
+
+    workspace_id: str
+    project_id: str | None
+    month: str
+    made_at: datetime
+    checkpoint: str
+    prices: Sequence[Mapping[str, Any]]
+    leaves: Sequence[Logged]
+    pending: Sequence[Leaf]
+    nodes: Sequence[bytes]
+    consistency: Mapping[int, Sequence[bytes]]
+    totals: Mapping[str, Any]
+
+    @property
+    def missing(self) -> int:
+        return sum(one.index is None for one in self.leaves)
+
+    def pieces(self, signer: Signer) -> Iterator[str]:
+        """The file's text, a bounded number of leaves at a time. Raises `NoProof` where the log is another's."""
+        try:
+            opened(self.checkpoint, signer.verifier)
+        except BadNote as error:
+            raise NoProof("the log was signed with another secret than this server's") from error
+        return self._written(signer)
+
+    def _written(self, signer: Signer) -> Iterator[str]:
+        fields = {
+            "format": FORMAT,
+            "origin": signer.origin,
+            "key": str(signer.verifier),
+            "checkpoint": self.checkpoint,
+            "workspace": self.workspace_id,
+            "project": self.project_id,
+            "month": self.month,
+            "made_at": f"{self.made_at:%Y-%m-%dT%H:%M:%S.%fZ}",
+            "totals": self.totals,
+            "prices": self.prices,
+            "consistency": [{"from": size, "path": _base64(path)} for size, path in self.consistency.items()],
+            "pending": [{**_texts(one), "note": signer.receipt(digest(one.record))} for one in self.pending],
+            "nodes": _base64(self.nodes),
+        }
+        yield json.dumps(fields)[:-1] + ', "leaves": ['
+        separator = "\n"
+        left = iter(self.leaves)
+        while some := list(islice(left, ROWS_AT_ONCE)):
+            lines = (json.dumps({"index": one.index, **_texts(one.leaf)}) for one in some)
+            yield separator + ",\n".join(lines)
+            separator = ",\n"
+        yield "\n]}\n"
+
+
+def _texts(of: Leaf) -> dict[str, str]:
+    return {"record": of.record, "posting": of.posting}
+
+
+def _base64(hashes: Iterable[bytes]) -> list[str]:
+    return [b64encode(one).decode() for one in hashes]
+
+
+def statement_proof(
+    connection: Connection,
+    workspace: str,
+    month: str,
+    *,
+    project_id: str | None = None,
+    from_size: int | None = None,
+    made_at: datetime,
+    bounds: Bounds = Bounds(),
+) -> StatementProof:
+    """In one snapshot; call it first in a transaction. `from_size`: of an older checkpoint, to be proven a beginning of
+    this one. Raises `UnknownAccount`, `NoProof`, `LogDamaged` and `ValueError`."""
+    month_bounds(month)
+    use_one_snapshot(connection)
+    owner = account_sql.find_workspace(connection, workspace).id
+    if is_archived(connection, month):
+        raise NoProof(f"the events of {month} are archived: a proof is made while they are in the ledger")
+    head = log_sql.head(connection)
+    if not head.note:
+        raise NoProof("the log has no signed checkpoint yet: a server signs one when it starts")
+    tree = log_sql.read_tree(connection)
+    totals = _totals(connection, owner, month, project_id)
+    events = sum(line["requests"] for line in totals["usage"])
+    if bounds.leaves is not None and events > bounds.leaves:
+        raise NoProof(
+            f"{month} has {events} events, more than {bounds.leaves}: ask the operator for its file"
+        )
+    rows = [
+        *_events(connection, owner, month, project_id, events),
+        *_adjustments(connection, owner, month, project_id),
+    ]
+    leaves, pending = _placed(connection, {one.id: one.leaf for one in rows}, bounds)
+    return StatementProof(
+        owner,
+        project_id,
+        month,
+        made_at,
+        head.note,
+        _prices(connection, {one.price for one in rows if one.price}),
+        leaves,
+        pending,
+        list(tree.around([one.index for one in leaves if one.index is not None])),
+        _consistency(tree, from_size),
+        totals,
+    )
+
+
+def _totals(connection: Connection, owner: str, month: str, project_id: str | None) -> dict[str, Any]:
+    lines = usage(connection, ("project", "model"), workspace=owner, project_id=project_id, charged_in=month)
+    adjusted = listed(connection, workspace=owner, month=month)
+    return {
+        "usage": sorted(
+            (
+                {
+                    "project_id": line.group["project_id"],
+                    "model_id": line.group["model"],
+                    "requests": line.requests,
+                    "prompt_tokens": line.prompt_tokens,
+                    "completion_tokens": line.completion_tokens,
+                    "cached_tokens": line.cached_tokens,
+                    "charged_nano_usd": line.cost_nano_usd,
+                    "written_off_nano_usd": line.written_off_nano_usd,
+                }
+                for line in lines
+            ),
+            key=lambda line: (line["project_id"], line["model_id"]),
+        ),
+        "adjusted_nano_usd": sum(one.nano_usd for one in adjusted if project_id in (None, one.project_id)),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """What of a row is needed once its leaf is made."""
+
+    id: str
+    leaf: Leaf
+    paired_with: str | None = None
+    price: tuple[int, str] | None = None
+
+
+def _events(connection: Connection, owner: str, month: str, project_id: str | None, due: int) -> list[_Row]:
+    """Those that were charged in the month, and the other events of their requests."""
+    since, until = month_bounds(month)
+    charged_in = or_(
+        _e.month == month, and_(_e.month.is_(None), _e.settled_at >= since, _e.settled_at < until)
+    )
+    own = and_(_e.workspace_id == owner, charged_in)
+    if project_id is not None:
+        own = and_(own, _e.project_id == project_id)
+    found = _read(connection, select(usage_events).where(own, _e.settled_at >= since - SPOOLED))
+    if len(found) < due:
+        found = _read(connection, select(usage_events).where(own))
+    known = {one.id for one in found}
+    others = sorted({one.paired_with for one in found if one.paired_with and one.paired_with not in known})
+    for some in _parts(others):
+        of_owner = and_(_e.workspace_id == owner, _e.event_id.in_(some))
+        found += _read(connection, select(usage_events).where(of_owner))
+    return found
+
+
+def _adjustments(connection: Connection, owner: str, month: str, project_id: str | None) -> list[_Row]:
+    own = and_(_a.workspace_id == owner, _a.month == month)
+    if project_id is not None:
+        own = and_(own, _a.project_id == project_id)
+    return _read(connection, select(adjustments).where(own))
+
+
+def _read(connection: Connection, statement: Select[Any]) -> list[_Row]:
+    rows = connection.execution_options(yield_per=ROWS_AT_ONCE).execute(statement).mappings()
+    return [_row(dict(row)) for row in rows]
+
+
+def _row(row: dict[str, Any]) -> _Row:
+    if "id" in row:
+        return _Row(row["id"], leaf(row))
+    return _Row(row["event_id"], leaf(row), row["paired_with"], (row["pricing_version"], row["model_id"]))
+
+
+def _placed(
+    connection: Connection, leaves: Mapping[str, Leaf], bounds: Bounds
+) -> tuple[list[Logged], list[Leaf]]:
+    """The leaves by their index, those without one first, and those that wait for the log."""
+    logged, pending = list[Logged](), list[Leaf]()
+    left = bounds.bundles
+    for some in _parts(sorted(leaves)):
+        waiting = set(connection.scalars(select(log_pending.c.id).where(log_pending.c.id.in_(some))))
+        wanted = {leaves[one].entry: one for one in some if one not in waiting}
+        places = _places(connection, wanted, left)
+        left = places.left
+        pending += (leaves[one] for one in some if one in waiting)
+        logged += (Logged(places.found.get(one), leaves[one]) for one in wanted.values())
+    return sorted(logged, key=lambda one: -1 if one.index is None else one.index), pending
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    found: Mapping[str, int]
+    # Of the bundles that may be read.
+    left: int | None
+
+
+def _places(connection: Connection, wanted: Mapping[bytes, str], most: int | None) -> _Places:
+    """Where the log has these entries, by id. Raises `NoProof` where too much would be read."""
+    size = log_sql.head(connection).size
+    minutes = {minute_of(one) for one in wanted.values()}
+    of_minutes = select(log_minutes.c.bundle).where(log_minutes.c.minute.in_(minutes)).distinct()
+    if most is not None:
+        most -= connection.execute(select(func.count()).select_from(of_minutes.subquery())).scalar_one()
+        if most < 0:
+            raise NoProof(
+                "the log is too long to look all of these events up here: ask the operator for the file"
+            )
+    bundles = select(log_bundles).where(log_bundles.c.number.in_(of_minutes)).order_by(log_bundles.c.number)
+    found: dict[str, int] = {}
+    for number, entries in connection.execution_options(yield_per=64).execute(bundles):
+        for place in range(min(len(entries) // ENTRY_BYTES, size - number * TILE_WIDTH)):
+            one = wanted.get(entries[place * ENTRY_BYTES : (place + 1) * ENTRY_BYTES])
+            if one is not None:
+                found.setdefault(one, number * TILE_WIDTH + place)
+    return _Places(found, most)
+
+
+def _prices(connection: Connection, named: set[tuple[int, str]]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for some in _parts(sorted(named)):
+        of_some: ColumnElement[bool] = tuple_(_p.version, _p.model_id).in_(some)
+        rows = connection.execute(select(prices).where(of_some).order_by(_p.version, _p.model_id)).mappings()
+        found += ({name: value for name, value in row.items() if value is not None} for row in rows)
+    return found
+
+
+def _consistency(tree: Tree, from_size: int | None) -> dict[int, list[bytes]]:
+    if from_size is None:
+        return {}
+    if not 0 < from_size <= tree.size:
+        raise ValueError(
+            f"from_size: must be between 1 and {tree.size}, the leaves of the log, not {from_size}"
+        )
+    return {from_size: tree.consistency(from_size)}
+
+
+def _parts(of: Sequence[Any]) -> Iterator[list[Any]]:
+    for begin in range(0, len(of), IDS_AT_ONCE):
+        yield list(of[begin : begin + IDS_AT_ONCE])
