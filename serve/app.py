@@ -18,6 +18,7 @@ from billing.preservation.checks import PreservationStore
 from billing.preservation.sizes import SizeStore
 from billing.rate_limits.rate_limits import RateLimits
 from billing.store.database import Database
+from billing.transparency.notes import signer
 from billing.usage import now
 from billing.webhooks.limit_alerts import Refusals
 from models.catalog import Catalog
@@ -340,6 +341,7 @@ def _admissions(
         limiter=limiter,
         clock=now,
         refusals=refusals or Refusals(),
+        signer=signer(read_pepper(settings.state_dir)),
     )
 
 

@@ -31,7 +31,8 @@ from serve.http.middleware import fresh_id
 from serve.http.replies import Client
 from serve.metrics.charged_requests import CompressMetrics
 from serve.money.admission import Admissions, Admitted, ChargedReply
-from serve.money.held_request import AlsoWrite, HeldRequest, MoreThanHeld, TokenTerms
+from serve.money.held_request import AlsoWrite, HeldRequest, MoreThanHeld, Promise, TokenTerms
+from serve.money.prices import promised_service
 from serve.originals.originals import Original, Originals
 from serve.tracing.request_record import step
 
@@ -124,13 +125,16 @@ class Compressed:
     result: CompressionResult
     kept: KeptFields | None
     metering: MeteringStatus
+    # Where the project asks for it.
+    promise: Promise | None = None
     retained_until: int | None = None
 
 
 # What usage events call compressions that were asked for by themselves, of one text, many, or messages.
 ROUTE = "compress"
 # What is written with the settlement of a compression, which is as it will be once its metering is known.
-AlsoWriteCompressed = Callable[[Callable[[MeteringStatus], Compressed]], AlsoWrite | None]
+Done = Callable[[MeteringStatus, "Promise | None"], Compressed]
+AlsoWriteCompressed = Callable[[Done], AlsoWrite | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,9 +207,8 @@ class CompressService:
             done = partial(Compressed, id_, self.admissions.clock(), prepared, result, kept)
             also = None if also_write is None else also_write(done)
             settled = await held.settle("completed", receipt=receipt, also_write=also)
-        metering = settled.settlement.status
         until = await self._retain(admitted.caller, id_, prepared)
-        return done(metering, until)
+        return done(settled.settlement.status, settled.promise, until)
 
     async def compress_unmetered(self, prepared: PreparedCompression, terms: JobTerms) -> Compressed:
         """Compress without charging anyone. Raises what `CompressionModel.compress` raises."""
@@ -271,7 +274,8 @@ def compressed_fields(compressed: Compressed) -> dict[str, Any]:
         fields["sizes"] = sized_fields(result.sizes)
     if prepared.retain_s:
         fields["retained_until"] = compressed.retained_until
-    return {**fields, "receipt": receipt_fields(result.receipt)}
+    service = promised_service(compressed.metering, compressed.promise)
+    return {**fields, "receipt": receipt_fields(result.receipt), **service}
 
 
 class CompressReply(ChargedReply):
@@ -290,9 +294,11 @@ class CompressReply(ChargedReply):
         compressed = await self._service.compress(admitted, self._prepared, tokens, self._written)
         return json_response(compressed_fields(compressed), admitted.reply_headers(compressed.metering))
 
-    def _written(self, done: Callable[[MeteringStatus], Compressed]) -> AlsoWrite | None:
+    def _written(self, done: Done) -> AlsoWrite | None:
         return self.also_write(
-            lambda charged: [orjson.dumps(compressed_fields(done(charged.settlement.status)))]
+            lambda charged: [
+                orjson.dumps(compressed_fields(done(charged.settlement.status, charged.promise)))
+            ]
         )
 
 
