@@ -4,7 +4,7 @@ as SQLAlchemy Core sees them.
 Triggers of the database fill the sums in the transaction of each event, whoever writes it (docs/adr/0021).
 """
 
-from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, String, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, String, Table, Text, true
 
 from billing.store.stored_types import UtcDateTime, metadata
 
@@ -95,6 +95,8 @@ archived_months = Table(
     Column("last_settled_at", UtcDateTime),
     # The manifest of its files, as JSON.
     Column("manifest", Text),
+    # False where it was archived before there was a transparency log: its events are no leaves of it.
+    Column("in_log", Boolean, nullable=False, server_default=true()),
 )
 
 # `usage_days` of the events of such a month: what remains of them in the ledger.

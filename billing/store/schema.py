@@ -1,7 +1,7 @@
 """Tables of accounts and ledger, as SQLAlchemy Core sees them; the migrations create them, with checks and triggers.
 
 Those of files and batches, in the same metadata, are in `batch_tables`; those of sums of events and of archived months
-in `rollup_tables`, and of webhooks in `webhook_tables`.
+in `rollup_tables`, of webhooks in `webhook_tables`, and of the transparency log in `log_tables`.
 """
 
 from typing import Any
@@ -25,6 +25,7 @@ from sqlalchemy import (
 )
 
 from billing.store import batch_tables as batch_tables
+from billing.store import log_tables as log_tables
 from billing.store import rollup_tables as rollup_tables
 from billing.store import webhook_tables as webhook_tables
 from billing.store.stored_types import UtcDateTime as UtcDateTime

@@ -21,6 +21,11 @@ def leaf_hash(entry: bytes) -> bytes:
     return hashlib.sha256(b"\0" + entry).digest()
 
 
+def hashes_of_entries(entries: bytes) -> bytes:
+    """The leaf hashes of entries of 32 bytes, one after the other as they are."""
+    return b"".join(leaf_hash(entries[at : at + HASH_BYTES]) for at in range(0, len(entries), HASH_BYTES))
+
+
 def node_hash(left: bytes, right: bytes) -> bytes:
     return hashlib.sha256(b"\1" + left + right).digest()
 
@@ -112,6 +117,14 @@ class Tree:
 def paired_up(hashes: Sequence[bytes]) -> list[bytes]:
     """The nodes above; one without a sibling has none yet."""
     return [node_hash(hashes[at], hashes[at + 1]) for at in range(0, len(hashes) - 1, 2)]
+
+
+def over_tile(hashes: bytes) -> bytes:
+    """The node above a full tile."""
+    row = [hashes[at : at + HASH_BYTES] for at in range(0, len(hashes), HASH_BYTES)]
+    while len(row) > 1:
+        row = paired_up(row)
+    return row[0]
 
 
 def split(width: int) -> int:

@@ -1,0 +1,115 @@
+"""The sequencer puts what waits for the transparency log into its tree, and signs what the tree is then.
+
+Each step reads, computes in a thread, and writes in one short transaction that does nothing where another server was
+faster. Of a step that dies anywhere, nothing or everything is there.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+
+from billing.store.database import Database, PatientWork
+from billing.transparency import log_sql
+from billing.transparency.leaves import leaf
+from billing.transparency.log_sql import Edge, Growth, Head, LogDamaged, LostRace, Waiting, id_of
+from billing.transparency.notes import BadNote, Signer, opened
+from billing.transparency.notes import checkpoint as parsed
+from billing.transparency.tree import HASH_BYTES, TILE_WIDTH, Tree, hashes_of_entries, over_tile
+
+# Two bundles: a step holds up no request for long.
+LEAVES_AT_ONCE = 2 * TILE_WIDTH
+
+
+class Sequencer:
+    """Of one server; others may be at work on the same ledger. `revision`: the newest of the schema that it knows. A
+    newer schema may have columns that a leaf would lack, so nothing is done then."""
+
+    def __init__(
+        self, database: Database, signer: Signer, *, revision: str, clock: Callable[[], datetime]
+    ) -> None:
+        self._database = database
+        self._signer = signer
+        self._revision = revision
+        self._clock = clock
+
+    async def once(self) -> None:
+        """Until nothing waits. Raises `LedgerUnavailable` and `LogDamaged`."""
+        try:
+            while await self._step():
+                pass
+        except LostRace:
+            # The other server goes on.
+            return
+
+    async def _step(self) -> bool:
+        """Whether more may wait."""
+        found = await self._database.read(partial(log_sql.waiting, limit=LEAVES_AT_ONCE))
+        if found.revision > self._revision:
+            return False
+        grown = await asyncio.to_thread(self._computed, found)
+        if grown is not None:
+            write, at = grown, self._clock()
+            await self._database.write(PatientWork(partial(write, at=at)))
+        return found.has_more
+
+    def _computed(self, found: Waiting) -> Callable[..., None] | None:
+        """The transaction that is due, if one is. Raises `LogDamaged`."""
+        if found.rows:
+            growth = grown(found.edge, [leaf(row).entry for row in found.rows])
+            note = self._signer.checkpoint(growth.size, growth.root)
+            ids = [id_of(row) for row in found.rows]
+            return partial(log_sql.grow, of=found.head, growth=growth, ids=ids, note=note)
+        if self._has_signed(found.head):
+            return None
+        require_whole(found.edge)
+        note = self._signer.checkpoint(found.head.size, found.head.root)
+        return partial(log_sql.sign, of=found.head, note=note)
+
+    def _has_signed(self, head: Head) -> bool:
+        try:
+            checkpoint = parsed(opened(head.note, self._signer.verifier))
+        except BadNote:
+            return False
+        return (checkpoint.size, checkpoint.root) == (head.size, head.root)
+
+
+def grown(edge: Edge, entries: Sequence[bytes]) -> Growth:
+    """The tree with these entries after those that it has. Raises `LogDamaged` where the edge is not that of its root,
+    over which nothing may be signed."""
+    require_whole(edge)
+    size = edge.size + len(entries)
+    first, held = edge.size // TILE_WIDTH, edge.entries + b"".join(entries)
+    width = TILE_WIDTH * HASH_BYTES
+    pieces = [held[at : at + width] for at in range(0, len(held), width)]
+    bundles = dict(enumerate(pieces, first))
+    tiles: dict[tuple[int, int], bytes] = {}
+    for number, piece in bundles.items():
+        if len(piece) == width:
+            _add(tiles, edge, 1, number, over_tile(hashes_of_entries(piece)))
+    return Growth(size, _root(size, edge, bundles, tiles), bundles, tiles)
+
+
+def require_whole(edge: Edge) -> None:
+    """Raises `LogDamaged`."""
+    bundles = {edge.size // TILE_WIDTH: edge.entries}
+    if _root(edge.size, edge, bundles, {}) != edge.root:
+        raise LogDamaged("the transparency log's tiles are not those of its root; nothing more is signed")
+
+
+def _add(tiles: dict[tuple[int, int], bytes], edge: Edge, level: int, index: int, hash_: bytes) -> None:
+    """One more hash at the end of a level, and above it where that fills a tile."""
+    number, place = divmod(index, TILE_WIDTH)
+    known = tiles.get((level, number)) or (edge.tiles.get(level, b"") if place else b"")
+    tiles[level, number] = filled = known + hash_
+    if place == TILE_WIDTH - 1:
+        _add(tiles, edge, level + 1, number, over_tile(filled))
+
+
+def _root(size: int, edge: Edge, bundles: dict[int, bytes], tiles: dict[tuple[int, int], bytes]) -> bytes:
+    def read_tile(level: int, number: int) -> bytes:
+        if level == 0:
+            return hashes_of_entries(bundles[number])
+        return tiles[level, number] if (level, number) in tiles else edge.tiles[level]
+
+    return Tree(size, read_tile).root()
