@@ -144,12 +144,22 @@ class AskedChat:
     drops_effort: bool = False
     # `structured_outputs` and `guided_*` are options.
     takes_constraints: bool = False
+    # Its reply has the token ids.
+    tells_tokens: bool = False
     form: ReplyFormName = "chat"
     form_options: Mapping[str, Any] = field(default_factory=dict)
 
 
 # The service itself acts on these; everything else is an option for `models.options.options` to judge.
-_NOT_OPTIONS = {"messages", "model", "max_tokens", "max_completion_tokens", "stream", "compression"}
+_NOT_OPTIONS = {
+    "messages",
+    "model",
+    "max_tokens",
+    "max_completion_tokens",
+    "stream",
+    "compression",
+    "include",
+}
 
 
 class ChatCompletionRequest(RequestShape):
@@ -242,6 +252,13 @@ class ChatCompletionRequest(RequestShape):
         "`compress: true`. `null` or `false` turns the project's default off.",
     )
 
+    include: list[Literal["token_ids"]] | None = Field(
+        default=None,
+        max_length=8,
+        description="`token_ids` adds `tokens` to the reply's `service`: the token ids of the prompt and of each "
+        "choice, with the hashes that the usage event commits to.",
+    )
+
     _null_turns_compression_off = model_validator(mode="before")(null_turns_compression_off)
 
     @field_validator("stream_options")
@@ -290,6 +307,7 @@ class ChatCompletionRequest(RequestShape):
             token_limit_field=self.token_limit_field,
             compression=self.compression,
             default_temperature=DEFAULT_TEMPERATURE,
+            tells_tokens=bool(self.include),
         )
 
     def option_fields(self) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeGuard
 
 from pydantic_core import from_json, to_json
 
+from models.counted_tokens import token_ids_of
 from models.engine import EngineChunk, EngineFault, EngineRequest, ReplicaEngine, TokenUsage
 from models.engine_kinds import RestartingEngine
 from models.errors import EngineFailed
@@ -40,9 +41,11 @@ TOKEN_BYTES = 32
 ASKED = Struct(f"!{TOKEN_BYTES}sI")
 # Kind, tokens of prompt, completion, cache and reasoning, bytes that follow.
 HEAD = Struct("!BIIIII")
-_CHUNK, _LAST_CHUNK, _FAULT, _REFUSAL, _CACHED, _LAST_WITH_REPLY = range(6)
-# How many token ids of the reply stand before the last bytes.
+_CHUNK, _LAST_CHUNK, _FAULT, _REFUSAL, _CACHED, _LAST_WITH_REPLY, _LAST_WITH_TOKENS = range(7)
+# How many token ids of the reply stand before the last bytes, or how many bytes of JSON of all token ids.
 REPLY = Struct("!I")
+# The hash of the tokens begins what follows a chunk's head; zeros: there is none.
+DIGEST_BYTES = 32
 REFUSAL = HEAD.pack(_REFUSAL, 0, 0, 0, 0, 0)
 # A key of a prompt's beginning, and a token id, as the machines of a cluster write them.
 KEY = "I"
@@ -109,8 +112,12 @@ def frame(item: EngineChunk | EngineFault) -> bytes:
         fault = to_json(item)
         return HEAD.pack(_FAULT, 0, 0, 0, 0, len(fault)) + fault
     usage, kind, data = item.usage, _LAST_CHUNK if item.finished else _CHUNK, item.data
-    if item.reply:
+    if item.token_ids is not None:
+        told = to_json(item.token_ids.fields())
+        kind, data = _LAST_WITH_TOKENS, REPLY.pack(len(told)) + told + data
+    elif item.reply:
         kind, data = _LAST_WITH_REPLY, REPLY.pack(len(item.reply)) + array(KEY, item.reply).tobytes() + data
+    data = bytes.fromhex(item.tokens_sha256 or "00" * DIGEST_BYTES) + data
     tokens = (usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.reasoning_tokens)
     return HEAD.pack(kind, *tokens, len(data)) + data
 
@@ -123,11 +130,17 @@ async def read_frame(source: Source) -> EngineChunk | EngineFault:
     data = await source.readexactly(size) if size else b""
     if kind == _FAULT:
         return EngineFault(**from_json(data))
+    digest, data = data[:DIGEST_BYTES], data[DIGEST_BYTES:]
+    tokens_sha256 = digest.hex() if any(digest) else None
+    reply: tuple[int, ...] = ()
+    token_ids = None
     if kind == _LAST_WITH_REPLY:
         end = REPLY.size + REPLY.unpack_from(data)[0] * array(KEY).itemsize
-        reply = tuple(array(KEY, data[REPLY.size : end]))
-        return EngineChunk(data[end:], TokenUsage(*tokens), finished=True, reply=reply)
-    return EngineChunk(data, TokenUsage(*tokens), finished=kind == _LAST_CHUNK)
+        reply, data = tuple(array(KEY, data[REPLY.size : end])), data[end:]
+    elif kind == _LAST_WITH_TOKENS:
+        end = REPLY.size + REPLY.unpack_from(data)[0]
+        token_ids, data = token_ids_of(from_json(data[REPLY.size : end])), data[end:]
+    return EngineChunk(data, TokenUsage(*tokens), kind != _CHUNK, reply, tokens_sha256, token_ids)
 
 
 def prompt_is_read(item: EngineChunk | EngineFault, request: EngineRequest) -> TypeGuard[EngineChunk]:
