@@ -57,6 +57,8 @@ from serve.retrieval.route import REQUESTS as RETRIEVAL_REQUESTS
 from serve.retrieval.route import retrieval_routes
 from serve.retrieval.service import RetrievalModels, RetrievalService
 from serve.tracing.request_record import current_record
+from serve.transparency.log_reader import LogReader
+from serve.transparency.route import log_routes
 
 INTERFACE_VERSION = "1.2.1"
 Answer = Callable[[Request, Exception], Awaitable[Response]]
@@ -69,8 +71,9 @@ Keys are project keys, sent as `Authorization: Bearer <API_KEY>`. Every response
 @dataclass(frozen=True, kw_only=True)
 class Services:
     """The services behind the routes. `ready` says whether the default model answers; without `compress` there are no
-    routes of compression, without `batches` none of files and batches, without `playground` no page at `/`, and without
-    `account` no usage and limits. `watch` writes of every request that has its id."""
+    routes of compression, without `batches` none of files and batches, without `playground` no page at `/`, without
+    `account` no usage and limits, and without `log` no transparency log. `watch` writes of every request that has its
+    id."""
 
     catalog: Catalog
     chat: ChatService
@@ -88,6 +91,7 @@ class Services:
     responses: StoredResponses | None = None
     playground: About | None = None
     account: AccountReader | None = None
+    log: LogReader | None = None
     cors_origins: Sequence[str] = ()
     watch: Watch | None = None
 
@@ -193,6 +197,8 @@ def _include_optional(api: FastAPI, callers: Callers, services: Services) -> dic
     if services.account is not None:
         account = AccountRoutes(services.account, limiter, bearer, clock)
         _include(api, account_routes(account))
+    if services.log is not None:
+        _include(api, log_routes(services.log))
     if services.playground is not None:
         _include(api, page_routes(services.playground, services.prices))
     if services.batches is not None:

@@ -59,6 +59,7 @@ from serve.prompt_compression.verifying import Verifier
 from serve.prompt_compression.whole_chats import WholeChats
 from serve.retrieval.service import RetrievalService, retrieval_service
 from serve.tracing.request_record import NO_TRACER, Tracer, Tracing
+from serve.transparency.log_reader import LogReader
 
 DEMO_IN_FLIGHT = 2
 BATCH_CONCURRENCY = 4
@@ -325,6 +326,7 @@ def build_service(
         responses=StoredResponses(originals, store_s=settings.responses.store_s),
         playground=about if settings.server.playground else None,
         account=AccountReader(database),
+        log=LogReader(database),
         cors_origins=settings.server.cors_origins,
         watch=Watch.of(settings.logs, settings.tracing, tracer),
     )

@@ -63,11 +63,13 @@ def test_a_route(tmp_path: Path) -> None:
     rooms = "tests.test_architecture:test_the_page_has_every_room_in_its_layer_as_its_docstring_says"
     trial.replace(
         "pyproject.toml",
-        '"account | chat | compress | catalog | playground | retrieval"',
-        '"account | chat | compress | catalog | playground | retrieval | greetings"',
+        '"account | chat | compress | catalog | playground | retrieval | transparency"',
+        '"account | chat | compress | catalog | playground | retrieval | transparency | greetings"',
     )
     assert not trial.passes(rooms, "serve")
-    trial.insert("docs/architecture.md", "| 9 | `greetings/` | For a trial. |", after="| 9 | `retrieval/` |")
+    trial.insert(
+        "docs/architecture.md", "| 9 | `greetings/` | For a trial. |", after="| 9 | `transparency/` |"
+    )
     assert trial.passes(rooms, "serve")
     trial.is_as_told("A route")
 

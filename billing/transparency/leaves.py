@@ -15,6 +15,8 @@ from typing import Any
 
 POSTED = ("month", "pricing_version", "written_off_nano_usd")
 _UNRECORDED = frozenset({*POSTED, "actor"})
+# Made once: this is done for each request that was paid for.
+_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 # Their text is the customer's own copy; the leaf has its hash.
 _HASHED = frozenset({"receipt"})
 
@@ -42,17 +44,17 @@ def leaf(row: Mapping[str, Any]) -> Leaf:
 
 def record(row: Mapping[str, Any]) -> str:
     """The text that a reply's promise is of."""
-    recorded = ((name, value) for name, value in row.items() if value is not None and name not in _UNRECORDED)
-    return _json(dict(_committed(name, value) for name, value in recorded))
+    recorded: dict[str, Any] = {}
+    for name, value in row.items():
+        if value is None or name in _UNRECORDED:
+            continue
+        if name in _HASHED:
+            recorded[f"{name}_sha256"] = digest(value).hex()
+        else:
+            recorded[name] = _moment(value) if isinstance(value, datetime) else value
+    return _json(recorded)
 
 
-def _committed(name: str, value: Any) -> tuple[str, Any]:
-    if name in _HASHED:
-        return f"{name}_sha256", digest(value).hex()
-    if isinstance(value, datetime):
-        return name, value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    return name, value
-
-
-def _json(fields: Mapping[str, Any]) -> str:
-    return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+def _moment(value: datetime) -> str:
+    """In UTC, to the microsecond, with a Z at the end."""
+    return f"{value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, select, text, update
+from sqlalchemy import BindParameter, Connection, bindparam, delete, func, select, text, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from billing.errors import BillingError
@@ -19,14 +19,18 @@ from billing.store.statements import replacing
 from billing.transparency.tree import HASH_BYTES, TILE_HEIGHT, TILE_WIDTH, Tree, hashes_of_entries
 
 ENTRY_BYTES = 32
-MS_IN_MINUTE = 60_000
+# At most so many of what waits are counted: after an upgrade it is every event.
+MOST_COUNTED = 100_000
 _DIGITS_OF_TIME = 12
 # An adjustment's id, before its time.
 _PREFIX = "adj_"
 NO_TIME = -1
 # Where a table has the ids of its rows.
 LOGGED = ((usage_events, usage_events.c.event_id), (adjustments, adjustments.c.id))
+_IDS: BindParameter[Any] = bindparam("ids", expanding=True)
+_ROWS = tuple(select(table).where(id_.in_(_IDS)) for table, id_ in LOGGED)
 _h, _b, _t, _m, _p = log_head.c, log_bundles.c, log_tiles.c, log_minutes.c, log_pending.c
+_TAKE = delete(log_pending).where(_p.id.in_(_IDS))
 
 
 class LogDamaged(BillingError):
@@ -102,6 +106,13 @@ def bundle(connection: Connection, number: int, width: int) -> bytes:
     return _cut(found, width * ENTRY_BYTES, f"bundle {number}")
 
 
+def piece(connection: Connection, *, level: int, number: int, width: int) -> bytes | None:
+    """As `tile`, but of level 0 the entries. None where the tree has fewer, whatever the numbers."""
+    if width > width_of_tile(head(connection).size, level, number):
+        return None
+    return bundle(connection, number, width) if level == 0 else tile(connection, level, number, width)
+
+
 def index_of(connection: Connection, id_: str, entry: bytes) -> int | None:
     """The index of the leaf with this entry, which is of the event or adjustment `id_`. None: it is not in the tree."""
     size = head(connection).size
@@ -123,11 +134,16 @@ def place_of(entries: bytes, entry: bytes) -> int | None:
 
 def minute_of(id_: str) -> int:
     """The minute that the id of an event or adjustment begins with; `NO_TIME` for one that no server made."""
-    digits = id_.removeprefix(_PREFIX)[:_DIGITS_OF_TIME]
+    seconds = time_of(id_)
+    return NO_TIME if seconds is None else int(seconds // 60)
+
+
+def time_of(id_: str) -> float | None:
+    """The seconds since 1970 that it begins with, if it does."""
     try:
-        return int(digits, 16) // MS_IN_MINUTE if digits.isalnum() else NO_TIME
+        return int(id_.removeprefix(_PREFIX)[:_DIGITS_OF_TIME], 16) / 1000
     except ValueError:
-        return NO_TIME
+        return None
 
 
 def edge(connection: Connection, of: Head) -> Edge:
@@ -153,9 +169,11 @@ def pending_rows(connection: Connection, limit: int) -> tuple[list[Mapping[str, 
     after = ""
     while ids := _pending_ids(connection, after, limit):
         rows: dict[str, Mapping[str, Any]] = {}
-        for table, id_ in LOGGED:
-            for row in connection.execute(select(table).where(id_.in_(ids))).mappings():
-                rows[row[id_.name]] = dict(row)
+        for (table, id_), statement in zip(LOGGED, _ROWS, strict=True):
+            names = table.columns.keys()
+            at = names.index(id_.name)
+            for row in connection.execute(statement, {"ids": ids}):
+                rows[row[at]] = dict(zip(names, row, strict=True))
         if rows:
             return [rows[one] for one in ids if one in rows], len(ids) == limit
         after = ids[-1]
@@ -191,7 +209,7 @@ def waiting(connection: Connection, limit: int) -> Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The log at a glance. `oldest_id` is the least of those that wait."""
+    """The log at a glance. `pending` is at most `MOST_COUNTED`; `oldest_id` is the least of those that wait."""
 
     size: int
     pending: int
@@ -199,7 +217,8 @@ class Status:
 
 
 def status(connection: Connection) -> Status:
-    pending, oldest = connection.execute(select(func.count(), func.min(_p.id)).select_from(log_pending)).one()
+    some = select(_p.id).order_by(_p.id).limit(MOST_COUNTED).subquery().c
+    pending, oldest = connection.execute(select(func.count(), func.min(some.id))).one()
     return Status(head(connection).size, pending, oldest)
 
 
@@ -213,7 +232,7 @@ def grow(
 ) -> None:
     """All of it or nothing: the new leaves are those of `ids`, in this order. Raises `LostRace`."""
     _move_head(connection, of, {"size": growth.size, "root": growth.root, "note": note, "signed_at": at})
-    taken = connection.execute(delete(log_pending).where(_p.id.in_(ids))).rowcount
+    taken = connection.execute(_TAKE, {"ids": ids}).rowcount
     if taken != len(ids):
         raise LostRace(f"{len(ids) - taken} of {len(ids)} ids wait for the log no more")
     bundles = [{"number": number, "entries": entries} for number, entries in growth.bundles.items()]

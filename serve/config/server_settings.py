@@ -186,6 +186,16 @@ class LogSettings(Section):
         return LogPlan(self.format, self.level, socket)
 
 
+class TransparencySettings(Section):
+    origin: str | None = Field(
+        None,
+        # What a signed note may have as the name of a key.
+        pattern=r"^[!-*,-~]{1,200}$",
+        description="Name of the transparency log, such as `ai.example.com/log`: it stands in every checkpoint and "
+        "promise, so it stays as it is. None: the log is named by its key.",
+    )
+
+
 class TenantSettings(Section):
     top: int = Field(
         ge=1, le=1000, description="Workspaces whose usage metrics name: those that cost most this month."

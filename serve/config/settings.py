@@ -24,6 +24,7 @@ from serve.config.server_settings import (
     RaySettings,
     ServerSettings,
     TracingSettings,
+    TransparencySettings,
 )
 from serve.config.turns import EngineGroup, TurnSettings, groups_of, problems_of_turns
 from serve.config.values import Section, parse_node, with_files
@@ -89,6 +90,7 @@ class Settings(Section):
     batches: BatchSettings = BatchSettings()
     responses: ResponseSettings = ResponseSettings()
     logs: LogSettings = LogSettings()
+    log: TransparencySettings = TransparencySettings()
     webhooks: WebhookSettings = WebhookSettings()
     tracing: TracingSettings = TracingSettings()
 

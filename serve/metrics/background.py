@@ -26,6 +26,7 @@ TASKS = (
     "webhooks",
     "old_webhooks",
     "months",
+    "log",
     "key_uses",
     "preservation",
     "whole_chats",

@@ -14,6 +14,8 @@ from prometheus_client.registry import Collector
 from billing.books.usage_report import Glance, UsageSum, glance, month_of_tenants, total
 from billing.errors import BillingError
 from billing.store.database import Work, open_database
+from billing.transparency.log_sql import Status, time_of
+from billing.transparency.log_sql import status as log_status
 from serve.metrics.families import NANO_PER_USD, collected_gauge
 
 OTHER = "other"
@@ -30,6 +32,16 @@ def glance_families(found: Glance) -> Sequence[Metric]:
     for percent, number in found.spent.items():
         spent.add_metric([str(percent)], number)
     return [batches, lines, collected_gauge("pith_workspaces_limited", found.limited), spent]
+
+
+def log_families(found: Status, now_s: float) -> Sequence[Metric]:
+    began = None if found.oldest_id is None else time_of(found.oldest_id)
+    waited = 0.0 if began is None else max(0.0, now_s - began)
+    return [
+        collected_gauge("pith_log_leaves", found.size),
+        collected_gauge("pith_log_pending", found.pending),
+        collected_gauge("pith_log_oldest_pending_seconds", waited),
+    ]
 
 
 def tenant_families(named: Mapping[str, UsageSum], others: UsageSum) -> Sequence[Metric]:
@@ -117,7 +129,8 @@ class Reading:
 
 def read_glance(database_url: str) -> Sequence[Metric]:
     """Raises `BillingError`."""
-    return glance_families(asyncio.run(_read(database_url, glance)))
+    found, log = asyncio.run(_read(database_url, lambda c: (glance(c), log_status(c))))
+    return [*glance_families(found), *log_families(log, time.time())]
 
 
 def read_tenants(database_url: str, top: int) -> Sequence[Metric]:

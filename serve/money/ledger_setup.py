@@ -21,6 +21,7 @@ from billing.price import ModelPrice
 from billing.store.database import Database, open_database, parse_url
 from billing.store.migration import current_revision, upgrade
 from billing.store.private_files import make_file_private, make_folder_private
+from billing.transparency.notes import Signer, signer
 from models.catalog import Catalog
 from serve.config.compression_models import CompressionModelSettings
 from serve.config.paths import ConfigError
@@ -172,6 +173,11 @@ def pepper_of(settings: Settings) -> bytes:
         return read_pepper(settings.state_dir)
     except ValueError as error:
         raise ConfigError(str(error)) from error
+
+
+def log_signer(settings: Settings) -> Signer:
+    """Of the transparency log and of promises. Raises `ConfigError` for an invalid pepper."""
+    return signer(pepper_of(settings), settings.log.origin)
 
 
 def prices_of(

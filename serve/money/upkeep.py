@@ -1,4 +1,5 @@
-"""A server's background work: replay of the spool, leases, collections, expired originals, old checks, webhooks."""
+"""A server's background work: replay of the spool, leases, the transparency log, collections, expired originals, old
+checks, webhooks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +25,8 @@ from billing.ledger.ledger import Ledger
 from billing.originals.original_store import OriginalStore
 from billing.preservation.checks import PreservationStore
 from billing.store.database import Database
+from billing.store.migration import newest_revision
+from billing.transparency.sequencer import Sequencer
 from billing.usage import now
 from billing.webhooks.dispatcher import Dispatcher
 from billing.webhooks.limit_alerts import LimitWatch, Refusals, tidy
@@ -32,8 +35,11 @@ from serve.config.settings import Settings
 from serve.config.values import parse_networks
 from serve.metrics.background import UpkeepMetrics, WebhookMetrics
 from serve.metrics.counts import Counts
-from serve.money.ledger_setup import read_pepper
+from serve.money.ledger_setup import log_signer, read_pepper
 from serve.tracing.request_record import NO_TRACER, Tracer, traced
+
+# Promises are kept within a minute: that leaves time for a server that dies meanwhile.
+SEQUENCE_EVERY_S = 5.0
 
 
 def begin_upkeep(
@@ -52,6 +58,7 @@ def begin_upkeep(
         lease_round(ledger, every_s=min(LEASES_EVERY_S, lease.renew_every_s)),
         collecting_round(settings, database),
         months_round(database),
+        sequencing_round(settings, database),
         preservation_round(PreservationStore(database), clock=now),
         originals_round(
             OriginalStore(database), every_s=settings.billing.upkeep_s, count=metrics.delete_originals
@@ -72,6 +79,12 @@ def _traced(of: Round, tracer: Tracer) -> Round:
             return await of.once()
 
     return replace(of, once=once)
+
+
+def sequencing_round(settings: Settings, database: Database) -> Round:
+    """Put what waits for the transparency log into its tree."""
+    sequencer = Sequencer(database, log_signer(settings), revision=newest_revision(), clock=now)
+    return Round("log", sequencer.once, SEQUENCE_EVERY_S)
 
 
 def collecting_round(settings: Settings, database: Database) -> Round:

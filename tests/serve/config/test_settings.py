@@ -35,6 +35,7 @@ def document(tmp_path: Path) -> dict[str, Any]:
     found["metrics"] = {"tenants": {"top": 5}}
     found["responses"] = {}
     found["logs"] = {}
+    found["log"] = {}
     found["webhooks"] = {}
     found["tracing"] = {}
     for section in ("capabilities", "engine", "accelerator", "size", "replicas"):

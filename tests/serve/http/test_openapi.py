@@ -45,6 +45,8 @@ ROUTES = {
     ("GET", "/ready"): ({200, 503}, False),
 }
 CHAT = ("POST", "/v1/chat/completions")
+# Of formats that others have defined.
+LOG_ROUTES = (("GET", "/log/checkpoint"), ("GET", "/log/tile/{tile}"))
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +120,15 @@ DIALECTS = ("/openai/v1/", "/anthropic/v1/")
 
 def test_the_routes_are_those_of_the_contract_and_of_the_dialects(document: Any) -> None:
     found = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
-    assert {route for route in found if not route[1].startswith(DIALECTS)} == set(ROUTES)
+    others = {route for route in found if not route[1].startswith(DIALECTS)}
+    assert others == {*ROUTES, *LOG_ROUTES}
+
+
+@pytest.mark.parametrize("route", LOG_ROUTES, ids=" ".join)
+def test_the_log_is_documented_as_open_to_everybody(document: Any, route: tuple[str, str]) -> None:
+    found = operation(document, route)
+    assert {int(status) for status in found["responses"]} == {200, 404, 503}
+    assert found["description"] and found["tags"] == ["log"] and not found.get("security")
 
 
 def test_every_route_of_a_dialect_is_documented_with_its_errors(document: Any) -> None:
