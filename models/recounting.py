@@ -18,8 +18,8 @@ from tokenizers.decoders import DecodeStream
 
 from models.counted_tokens import TokenIds, token_ids_of
 
-# A character may be four tokens, of which the last one has its text.
-MOST_WITHOUT_TEXT = 4
+# Bytes of a character before its last, which may be tokens of their own.
+MOST_SILENT = 3
 TEMPLATE_FILE = "chat_template.jinja"
 
 
@@ -122,7 +122,7 @@ def recounted(request: Mapping[str, Any], reply: Mapping[str, Any], known: Vocab
     found.append(_same("choices", len(choices), len(told.replies)))
     for choice, ids in zip(choices, told.replies, strict=False):
         what, pieces = f"text of choice {choice['index']}", known.texts(told.prompts[0], ids)
-        found.append(Finding(what, *_reply(choice["message"], request, ids, pieces, known)))
+        found.append(Finding(what, *_reply(choice, request, ids, pieces, known)))
     return found
 
 
@@ -168,39 +168,35 @@ def _prompt(
 
 
 def _reply(
-    message: Mapping[str, Any],
+    choice: Mapping[str, Any],
     request: Mapping[str, Any],
     ids: Sequence[int],
     pieces: Sequence[str],
     known: Vocabulary,
 ) -> tuple[bool | None, str]:
     """Whether these tokens are the reply's text and nothing else."""
+    message, is_cut = choice["message"], choice.get("finish_reason") == "length"
     marked = [place for place, token in enumerate(ids) if token in known.special]
-    plain = "".join(piece for token, piece in zip(ids, pieces, strict=True) if token not in known.special)
-    content, thoughts = (
-        message.get("content") or "",
-        message.get("reasoning") or message.get("reasoning_content"),
-    )
+    texts = [piece for token, piece in zip(ids, pieces, strict=True) if token not in known.special]
+    plain, content = "".join(texts), message.get("content") or ""
+    thoughts = message.get("reasoning") or message.get("reasoning_content") or ""
     if message.get("tool_calls") or thoughts:
-        shown = all(part.strip() in plain for part in (content, thoughts or ""))
+        shown = all(part.strip() in plain for part in (content, thoughts))
         said = "calls and thoughts have marks of their own, which the reply does not show"
         return (None if shown else False), f"{len(ids)} tokens; {said}"
-    if marked and marked != [len(ids) - 1] and not request.get("ignore_eos"):
+    if marked and (is_cut or marked != [len(ids) - 1]) and not request.get("ignore_eos"):
         return False, f"special tokens that the reply does not show, at {marked[:4]}"
-    if _longest_without_text(pieces) > MOST_WITHOUT_TEXT:
-        return False, "it has tokens without text"
-    if plain != content and not _is_stopped(content, pieces, _stops(request)):
+    if _silent_at_end(texts) > (MOST_SILENT if is_cut else 0):
+        return False, "it ends with tokens without text"
+    if plain != content and not _is_stopped(content, texts, _stops(request)):
         return False, "its tokens are another text"
     fewest = len(known.tokenizer.encode(plain, add_special_tokens=False).ids)
     return True, f"{len(ids)} tokens; the tokenizer makes {fewest} of its text"
 
 
-def _longest_without_text(pieces: Sequence[str]) -> int:
-    longest = run = 0
-    for piece in pieces:
-        run = 0 if piece else run + 1
-        longest = max(longest, run)
-    return longest
+def _silent_at_end(texts: Sequence[str]) -> int:
+    """How many tokens after the last text have none."""
+    return next((at for at, text in enumerate(reversed(texts)) if text), len(texts))
 
 
 def _stops(request: Mapping[str, Any]) -> Sequence[str]:
@@ -222,11 +218,16 @@ def read_reply(text: str) -> dict[str, Any]:
     lines = (line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: {"))
     reply: dict[str, Any] = {}
     messages: dict[int, dict[str, Any]] = {}
+    ends: dict[int, str | None] = {}
     for event in map(json.loads, lines):
         reply |= {name: event[name] for name in ("usage", "service") if event.get(name)}
         for choice in event.get("choices", ()):
             _join(messages.setdefault(choice["index"], {}), choice["delta"])
-    reply["choices"] = [{"index": index, "message": message} for index, message in messages.items()]
+            ends[choice["index"]] = choice.get("finish_reason") or ends.get(choice["index"])
+    reply["choices"] = [
+        {"index": index, "message": message, "finish_reason": ends[index]}
+        for index, message in messages.items()
+    ]
     return reply
 
 

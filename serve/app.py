@@ -18,7 +18,6 @@ from billing.preservation.checks import PreservationStore
 from billing.preservation.sizes import SizeStore
 from billing.rate_limits.rate_limits import RateLimits
 from billing.store.database import Database
-from billing.transparency.notes import signer
 from billing.usage import now
 from billing.webhooks.limit_alerts import Refusals
 from models.catalog import Catalog
@@ -43,7 +42,7 @@ from serve.metrics.charged_requests import ServiceMetrics
 from serve.metrics.counts import Counts
 from serve.metrics.request_watch import Watch
 from serve.money.admission import Admissions
-from serve.money.ledger_setup import prices_of, read_pepper
+from serve.money.ledger_setup import log_signer, prices_of, read_pepper
 from serve.money.prices import PriceBook
 from serve.money.upkeep import begin_upkeep, open_webhooks
 from serve.originals.originals import BYTES_PER_MB, Originals, Retention
@@ -343,7 +342,7 @@ def _admissions(
         limiter=limiter,
         clock=now,
         refusals=refusals or Refusals(),
-        signer=signer(read_pepper(settings.state_dir)),
+        signer=log_signer(settings),
     )
 
 

@@ -20,7 +20,7 @@ from compression.flags import Flag
 from compression.pipeline.compression_model import Receipt
 from serve.compress.request import CompressMessagesRequest
 from serve.compress.response import CompressMessagesResponse
-from serve.compress.service import ROUTE, json_response, use_receipt
+from serve.compress.service import ROUTE, json_response, use_receipts
 from serve.compressors.compressor import receipt_fields, token_terms
 from serve.http.middleware import fresh_id
 from serve.http.replies import Client
@@ -146,7 +146,7 @@ class MessagesService:
             try:
                 receipts = receipts_of(claims.outcomes)
                 total = sum_of(receipts)
-                use_receipt(held, total)
+                use_receipts(held, receipts)
                 for each in receipts:
                     observed.compressed(each)
                 written = None if total is None else orjson.dumps(receipt_fields(total)).decode()
@@ -186,6 +186,8 @@ def sum_of(receipts: Sequence[Receipt]) -> Receipt | None:
         risk_flags=tuple(flags.values()),
         estimated_ratio=None,
         evidence_kept_probability=None,
+        source_sha256="",
+        kept_sha256="",
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from operator import attrgetter
 from typing import Any, Literal
 
 import orjson
@@ -26,7 +27,13 @@ from compression.pipeline.errors import CompressionError, CompressorFailed, Inpu
 from compression.source.units import Slice
 from models.engine import TokenUsage
 from serve.compress.request import Asked, CompressInput, request_of, retain_s_of, wants_spans
-from serve.compressors.compressor import ServedCompressor, compressor_id, receipt_fields, token_terms
+from serve.compressors.compressor import (
+    ServedCompressor,
+    compressor_id,
+    receipt_fields,
+    receipts_sha256,
+    token_terms,
+)
 from serve.http.middleware import fresh_id
 from serve.http.replies import Client
 from serve.metrics.charged_requests import CompressMetrics
@@ -200,7 +207,7 @@ class CompressService:
         observed = self.metrics.begin(prepared.model_id)
         async with admitted.hold(tokens, observed) as held:
             result, kept = await self._run(prepared, JobTerms(payer=admitted.caller.project_id))
-            use_receipt(held, result.receipt)
+            use_receipts(held, [result.receipt])
             observed.compressed(result.receipt)
             receipt = orjson.dumps(receipt_fields(result.receipt)).decode()
             id_ = f"cmp_{fresh_id()}"
@@ -245,12 +252,13 @@ class CompressService:
         return result, await asyncio.to_thread(kept_of, text, result.kept)
 
 
-def use_receipt(held: HeldRequest, receipt: Receipt | None) -> None:
-    """Note what the receipt says, where there is one. Raises `CompressorFailed` if it exceeds the hold."""
-    if receipt is None:
+def use_receipts(held: HeldRequest, receipts: Sequence[Receipt]) -> None:
+    """Note what the receipts say, where there are any. Raises `CompressorFailed` if it exceeds the hold."""
+    if not receipts:
         return
+    original, output = (sum(map(attrgetter(name), receipts)) for name in ("original_tokens", "output_tokens"))
     try:
-        held.use(TokenUsage(receipt.original_tokens, receipt.output_tokens))
+        held.use(TokenUsage(original, output), receipts_sha256(receipts))
     except MoreThanHeld as error:
         raise CompressorFailed(str(error)) from None
 

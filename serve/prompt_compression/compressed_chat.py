@@ -14,14 +14,14 @@ from billing.preservation.sizes import SizedFor
 from billing.price import Cost, ModelPrice, cost, dearer_nano_usd, usd
 from billing.usage import MeteringStatus, PromptCompression, Saving
 from models.engine import TokenUsage
-from serve.compressors.compressor import CompressReceipt, receipt_fields
+from serve.compressors.compressor import CompressReceipt, receipt_fields, receipts_sha256
 from serve.metrics.charged_requests import ObservedPrompt, Reason
 from serve.money.held_request import ChargedPrompt, HeldRequest, MoreThanHeld, MostTokens, Receipt
 from serve.money.prices import proof_fields, proof_schema
 from serve.originals.originals import Kept, Original
 from serve.prompt_compression.blocks import Block
 from serve.prompt_compression.options import PromptCompressionSettings
-from serve.prompt_compression.outcome import BlockOutcome, Claims, CompressedPrompt, tokens_of
+from serve.prompt_compression.outcome import BlockOutcome, Claims, CompressedPrompt, receipts_of, tokens_of
 
 # Counted from the end of the reply, when the work beside it has usually ended.
 ASIDE_S = 5.0
@@ -138,7 +138,7 @@ class CompressedChat(ChargedPrompt):
         claimed = self._claims.outcomes
         others = {each.id for each in charged if each.shared.is_paid or each.shared.is_claimed}
         self.result = self.result.paid_by_others(others - {each.id for each in claimed})
-        self.part.use(tokens_of(claimed))
+        self.part.use(tokens_of(claimed), receipts_sha256(receipts_of(claimed)))
         return self.part if claimed else None
 
     def end_settlement(self, *, is_paid: bool) -> None:
