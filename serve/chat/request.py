@@ -151,15 +151,7 @@ class AskedChat:
 
 
 # The service itself acts on these; everything else is an option for `models.options.options` to judge.
-_NOT_OPTIONS = {
-    "messages",
-    "model",
-    "max_tokens",
-    "max_completion_tokens",
-    "stream",
-    "compression",
-    "include",
-}
+_NOT_OPTIONS = {"messages", "model", "max_tokens", "max_completion_tokens", "stream", "compression"}
 
 
 class ChatCompletionRequest(RequestShape):
@@ -255,8 +247,7 @@ class ChatCompletionRequest(RequestShape):
     include: list[Literal["token_ids"]] | None = Field(
         default=None,
         max_length=8,
-        description="`token_ids` adds `tokens` to the reply's `service`: the token ids of the prompt and of each "
-        "choice, with the hashes that the usage event commits to.",
+        description="`token_ids` has the reply's `service` tell `tokens`: the ids and what the usage event commits to.",
     )
 
     _null_turns_compression_off = model_validator(mode="before")(null_turns_compression_off)
@@ -312,7 +303,7 @@ class ChatCompletionRequest(RequestShape):
 
     def option_fields(self) -> dict[str, Any]:
         """The fields that the caller set beyond the conversation, the model, the token limit and `stream`."""
-        return self.model_dump(exclude=_NOT_OPTIONS, exclude_unset=True)
+        return self.model_dump(exclude=_NOT_OPTIONS | {"include"}, exclude_unset=True)
 
     def message_fields(self) -> list[dict[str, Any]]:
         """The messages as the caller sent them, extra properties included."""

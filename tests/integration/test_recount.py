@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 import models.embedded
 from billing.transparency import notes
 from billing.transparency.leaves import digest
+from serve.cli.main import app
+from serve.money.ledger_setup import read_pepper
 
 if TYPE_CHECKING:
     from tests.integration.running import Server
