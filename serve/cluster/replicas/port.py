@@ -39,7 +39,7 @@ READ_AHEAD_BYTES = 2**18
 TOKEN_BYTES, DIGEST_BYTES = 32, 32
 # The token, and the bytes of the request that follow.
 ASKED = Struct(f"!{TOKEN_BYTES}sI")
-# Kind, tokens of prompt, completion, cache and reasoning, bytes that follow; of a chunk, its tokens' hash or zeros first.
+# Kind; tokens of prompt, completion, cache, reasoning; bytes that follow, which begin with a chunk's hash or zeros.
 HEAD = Struct("!BIIIII")
 _CHUNK, _LAST_CHUNK, _FAULT, _REFUSAL, _CACHED, _LAST_WITH_REPLY, _LAST_WITH_TOKENS = range(7)
 # How many token ids of the reply stand before the last bytes, or how many bytes of JSON of all token ids.
