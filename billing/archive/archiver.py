@@ -4,11 +4,11 @@ Whatever dies between two steps, the next run goes on there. Until the files wer
 event, nothing is deleted; from the moment on at which events no longer count, what is kept of them does."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import astuple, dataclass
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 
 from sqlalchemy import Connection
@@ -36,7 +36,7 @@ from billing.archive.month_sql import Month, drop_table, now_of, tables_of
 from billing.books.proof import WAIT_S, WAITS, prove
 from billing.errors import ArchiveRefused, LedgerUnavailable
 from billing.ledger.spool import Spool
-from billing.parquet import RowWriter, row_with
+from billing.parquet import RowWriter, row_with, rows_of
 from billing.rollups import checkpoint_sql
 from billing.rollups.archived import (
     ArchivedMonth,
@@ -49,6 +49,7 @@ from billing.rollups.archived import (
 from billing.rollups.checkpoint_sql import Sum
 from billing.store.database import Database, PatientWork
 from billing.store.rollup_tables import late_events
+from billing.transparency.places import Places
 
 EVENTS_IN_FILE = 5_000_000
 PAGE_ROWS = 5000
@@ -89,6 +90,10 @@ class MonthWriter:
                 after = rows[-1]["event_id"]
             await asyncio.to_thread(writer.end)
         return number
+
+
+def _next_of(rows: Iterator[Event]) -> list[Event]:
+    return list(islice(rows, PAGE_ROWS))
 
 
 def ranges_of(sums: Sequence[Sum]) -> list[tuple[str, str]]:
@@ -198,6 +203,7 @@ class Archiver:
         files = await MonthWriter(self._database, self._folder, self._tell).write(month, sums)
         paths = [self._folder / file.name for file in files]
         found = await asyncio.to_thread(reread, paths, stretches, sums)
+        await self._require_leaves(month, paths)
         self._tell(f"{month.month}: read again, and proven")
         manifest = Manifest(
             month.month,
@@ -222,6 +228,18 @@ class Archiver:
         sums = await self._database.read(partial(month_sql.sums_of_stretches, month=month))
         await asyncio.to_thread(require_own, self._folder, month.month, [astuple(one) for one in sums])
         return sums
+
+    async def _require_leaves(self, month: Month, paths: Sequence[Path]) -> None:
+        """What the files have is what the transparency log has: it can be proven from them. Raises `ArchiveRefused`."""
+        await self._database.read(partial(month_sql.require_logged, month=month))
+        for path in paths:
+            rows, places = rows_of(path, list(COLUMNS)), Places()
+            while piece := await asyncio.to_thread(_next_of, rows):
+                if missing := await self._database.read(partial(places.missing, rows=piece)):
+                    raise ArchiveRefused(
+                        f"{month.month}: event {missing[0]} is not in the transparency log as it is in the ledger; "
+                        "pith reconcile --full says which are not"
+                    )
 
     async def _wait_for_others(self) -> None:
         """Until every transaction has ended that may have added an event without having seen the seal."""

@@ -21,6 +21,7 @@ from billing.rollups.checkpoint_sql import Stretch, Sum
 from billing.rollups.partitions import PATIENCE_MS, day_of, following, id_of_day, month_of_day
 from billing.rollups.usage_sums import CHARGED
 from billing.store.dates import now_s
+from billing.store.log_tables import log_pending
 from billing.store.rollup_tables import (
     SUMS,
     archived_days,
@@ -94,7 +95,18 @@ def require_ready(connection: Connection, month: Month) -> None:
         raise ArchiveRefused(
             f"{month.month}: {held} of its requests still hold money: run a server, which ends them"
         )
+    require_logged(connection, month)
     require_proven(connection, month)
+
+
+def require_logged(connection: Connection, month: Month) -> None:
+    """Raises `ArchiveRefused` where events of it wait for the transparency log."""
+    waits = (log_pending.c.id >= month.from_id, log_pending.c.id < month.until_id)
+    number = connection.execute(select(func.count()).select_from(log_pending).where(*waits)).scalar_one()
+    if number:
+        raise ArchiveRefused(
+            f"{month.month}: {number} of its events wait for the transparency log: run a server, which puts them there"
+        )
 
 
 def require_proven(connection: Connection, month: Month) -> list[Stretch]:
@@ -178,6 +190,7 @@ def give_up(connection: Connection, month: Month, manifest: Manifest, found: Rer
     ]
     if proven != list(manifest.stretches):
         raise ArchiveRefused(f"{month.month}: its events changed while it was written; run this again")
+    require_logged(connection, month)
     _lock_sealed(connection, month)
     if _kept(connection, month) != sorted(manifest.sums):
         raise ArchiveRefused(f"{month.month}: another run is at work on it; run this again")

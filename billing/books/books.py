@@ -10,6 +10,7 @@ from sqlalchemy import Connection, func, select
 from billing.accounts import account_sql, audit_log
 from billing.accounts.audit_log import AuditEntry
 from billing.books.invariants import Violation, unequal_sums, violations, wrong_rows
+from billing.books.logged import wrong_counts, wrong_leaves
 from billing.books.mispriced import MispricedEvent
 from billing.books.proof import ChangedEvents, prove
 from billing.books.rebuild import EventsChanged, rebuild_balances
@@ -43,7 +44,8 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """Whether events, adjustments, balances, holds and collections agree. What waits in the spool is in none yet."""
+    """Whether events, adjustments, balances, holds, collections and the transparency log agree. What waits in the spool
+    is in none yet."""
 
     totals: Totals
     # Of the balances of workspaces, and of keys with a spend limit.
@@ -62,6 +64,8 @@ class Reconciliation:
     # The others were proven before, and nothing arrived beside them.
     events_read: int
     wrong_adjustments: tuple[WrongAdjustment, ...]
+    # Of the transparency log, in words.
+    wrong_log: tuple[str, ...]
     spool_waiting: int
     spool_refused: int
 
@@ -69,7 +73,7 @@ class Reconciliation:
     def is_clean(self) -> bool:
         wrong_events = self.mispriced or self.changed
         wrong_sums = self.wrong_sums or self.wrong_rows or self.unequal_sums or self.wrong_archives
-        wrong_rows = self.differences or self.wrong_adjustments
+        wrong_rows = self.differences or self.wrong_adjustments or self.wrong_log
         # What was used and set aside is charged to nobody until an operator has decided.
         return not (wrong_rows or wrong_events or wrong_sums or self.spool_refused)
 
@@ -103,7 +107,7 @@ class Books:
         """Reads what was not proven before; `full`: everything."""
         # Balances must be of one moment. Costs belong to events, which never change, so they are read in pieces.
         proof = await prove(self._database, full=full)
-        totals, balances, sums = await self._database.read(
+        totals, balances, sums, log = await self._database.read(
             partial(_of_one_moment, distrusted=proof.distrusted)
         )
         return Reconciliation(
@@ -117,6 +121,7 @@ class Books:
             changed=tuple(proof.changed),
             events_read=proof.events,
             wrong_adjustments=tuple(await self._database.read(wrong_adjustments)),
+            wrong_log=(*log, *(await wrong_leaves(self._database) if full else ())),
             spool_waiting=await spool.count_waiting(),
             spool_refused=await spool.count_refused(),
         )
@@ -137,8 +142,9 @@ class Books:
 
 def _of_one_moment(
     connection: Connection, distrusted: Collection[str]
-) -> tuple[Totals, list[Violation], list[Violation]]:
-    """The totals, and what is wrong in balances and in sums. A settlement between two reads would look like a loss."""
+) -> tuple[Totals, list[Violation], list[Violation], list[str]]:
+    """The totals, and what is wrong in balances, in sums and in the transparency log. A settlement between two reads
+    would look like a loss."""
     use_one_snapshot(connection)
     found = violations(connection, distrusted)
     balances = [one for one in found if one.table in ("workspaces", "api_keys")]
@@ -165,4 +171,5 @@ def _of_one_moment(
         events=totals.events + events,
         written_off_nano_usd=totals.written_off_nano_usd + written_off,
     )
-    return totals, balances, sums
+    log = wrong_counts(connection, events=totals.events, adjustments=totals.adjustments)
+    return totals, balances, sums, log

@@ -191,11 +191,11 @@ def id_of(row: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What the next growth begins with, in one snapshot."""
+    """What the next growth begins with, in one snapshot. `edge` is None where nothing waits."""
 
     revision: str
     head: Head
-    edge: Edge
+    edge: Edge | None
     rows: Sequence[Mapping[str, Any]]
     has_more: bool
 
@@ -204,7 +204,8 @@ def waiting(connection: Connection, limit: int) -> Waiting:
     """Raises `LogDamaged`."""
     use_one_snapshot(connection)
     of = head(connection)
-    return Waiting(revision(connection), of, edge(connection, of), *pending_rows(connection, limit))
+    rows, has_more = pending_rows(connection, limit)
+    return Waiting(revision(connection), of, edge(connection, of) if rows else None, rows, has_more)
 
 
 @dataclass(frozen=True, slots=True)

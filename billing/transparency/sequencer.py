@@ -5,9 +5,10 @@ faster. Of a step that dies anywhere, nothing or everything is there.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 from billing.store.database import Database, PatientWork
 from billing.transparency import log_sql
@@ -25,15 +26,23 @@ STEPS_AT_ONCE = 200
 
 class Sequencer:
     """Of one server; others may be at work on the same ledger. `revision`: the newest of the schema that it knows. A
-    newer schema may have columns that a leaf would lack, so nothing is done then."""
+    newer schema may have columns that a leaf would lack, so nothing is done then. `compute` runs a function where it
+    holds up nothing."""
 
     def __init__(
-        self, database: Database, signer: Signer, *, revision: str, clock: Callable[[], datetime]
+        self,
+        database: Database,
+        signer: Signer,
+        *,
+        revision: str,
+        clock: Callable[[], datetime],
+        compute: Callable[..., Awaitable[Any]] = asyncio.to_thread,
     ) -> None:
         self._database = database
         self._signer = signer
         self._revision = revision
         self._clock = clock
+        self._compute = compute
 
     async def once(self) -> None:
         """Until little or nothing waits. Raises `LedgerUnavailable` and `LogDamaged`."""
@@ -50,22 +59,20 @@ class Sequencer:
         found = await self._database.read(partial(log_sql.waiting, limit=LEAVES_AT_ONCE))
         if found.revision > self._revision:
             return False
-        grown = await asyncio.to_thread(self._computed, found)
-        if grown is not None:
-            write, at = grown, self._clock()
-            await self._database.write(PatientWork(partial(write, at=at)))
+        write = await self._compute(self._computed, found)
+        if write is not None:
+            await self._database.write(PatientWork(partial(write, at=self._clock())))
         return found.has_more
 
     def _computed(self, found: Waiting) -> Callable[..., None] | None:
         """The transaction that is due, if one is. Raises `LogDamaged`."""
-        if found.rows:
+        if found.edge is not None:
             growth = grown(found.edge, [leaf(row).entry for row in found.rows])
             note = self._signer.checkpoint(growth.size, growth.root)
             ids = [id_of(row) for row in found.rows]
             return partial(log_sql.grow, of=found.head, growth=growth, ids=ids, note=note)
         if self._has_signed(found.head):
             return None
-        require_whole(found.edge)
         note = self._signer.checkpoint(found.head.size, found.head.root)
         return partial(log_sql.sign, of=found.head, note=note)
 

@@ -84,7 +84,7 @@ def _traced(of: Round, tracer: Tracer) -> Round:
 def sequencing_round(settings: Settings, database: Database) -> Round:
     """Put what waits for the transparency log into its tree."""
     sequencer = Sequencer(database, log_signer(settings), revision=newest_revision(), clock=now)
-    return Round("log", sequencer.once, SEQUENCE_EVERY_S)
+    return Round("log", sequencer.once, min(SEQUENCE_EVERY_S, settings.billing.upkeep_s))
 
 
 def collecting_round(settings: Settings, database: Database) -> Round:

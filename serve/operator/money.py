@@ -162,6 +162,7 @@ class Found(View):
     mispriced_events: list[MispricedEvent] = Field(validation_alias="mispriced")
     adjustments: int
     wrong_adjustments: list[WrongAdjustment]
+    wrong_log: list[str] = Field(description="What is wrong with the transparency log.")
     spool_waiting: int
     spool_refused: int
 

@@ -8,14 +8,14 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from pyarrow.parquet import read_table
-from sqlalchemy import Connection
+from sqlalchemy import Connection, func, select
 
 from billing.accounts.accounts import Accounts
 from billing.books.books import Books
@@ -24,12 +24,15 @@ from billing.ledger.ledger import Ledger
 from billing.ledger.spool import Spool
 from billing.price import cost
 from billing.rollups.archived import archived, sealed_until
-from billing.rollups.partitions import day_of, following
+from billing.rollups.partitions import day_of, following, id_of_day
 from billing.store.database import Database, open_database
+from billing.store.log_tables import log_pending
+from billing.store.migration import newest_revision
 from billing.store.schema import usage_events
+from billing.transparency.sequencer import Sequencer
 from billing.usage import UsageFigures, now
 from serve.config.settings import Settings
-from serve.money.ledger_setup import read_pepper
+from serve.money.ledger_setup import log_signer, read_pepper
 from tests.billing.archive.killed import Run, archiving
 
 FIRST = datetime(2025, 1, 1, tzinfo=UTC).date()
@@ -37,6 +40,11 @@ EVENTS_IN_MONTH = 8
 # Sealed, its file, read again, its manifest, its sums, archived, and two pieces of what is deleted.
 KILLED_AFTER = (1, 1, 2, 3, 4, 5, 1, 1)
 KILLS, SECONDS = 5, (0.02, 0.6)
+
+
+def _count_waiting(connection: Connection, until: date) -> int:
+    waits = log_pending.c.id < id_of_day(until)
+    return connection.execute(select(func.count()).select_from(log_pending).where(waits)).scalar_one()
 
 
 @asynccontextmanager
@@ -103,6 +111,10 @@ class Archivist:
                 figures = UsageFigures(tokens, 7, 0, stream=False)
                 await ledger.settle(hold, figures=figures, cost=due, outcome="completed", now=moment)
         await ledger.close()
+        # Beside the sequencers of the service.
+        sequencer = Sequencer(self.database, log_signer(settings), revision=newest_revision(), clock=now)
+        while (await self.database.read(partial(_count_waiting, until=following(following(first))))) > 0:
+            await sequencer.once()
         self._workspace = workspace.id
         self._events, self._usage = await self._in_ledger(), await self._used()
 

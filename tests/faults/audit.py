@@ -21,11 +21,13 @@ from billing.ledger.spool import Spool
 from billing.store.database import Database, open_database
 from tests.faults.client import CHATS, Answer, Bill
 from tests.faults.hook import hook_troubles
+from tests.faults.leaves import leaves_of_workspaces
 from tests.faults.pairs import pair_troubles
 from tests.faults.prices import PinnedPrice
 
 SETTLED_S = 60.0
 INTERNAL = b'"internal_error"'
+_WAITING = text("SELECT count(*) FROM log_pending")
 _OURS = bindparam("workspaces", expanding=True)
 _HOLDS = text("SELECT count(*) FROM holds WHERE workspace_id IN :workspaces").bindparams(_OURS)
 _EVENTS = text("SELECT * FROM usage_events WHERE workspace_id IN :workspaces").bindparams(_OURS)
@@ -64,6 +66,10 @@ class Tally:
     written_off: int = 0
     collections: int = 0
     looks: int = 0
+    # Events and adjustments that are in the transparency log, and those that are not there or there twice.
+    leaves: int = 0
+    leaves_lost: int = 0
+    leaves_doubled: int = 0
     violations: list[str] = field(default_factory=list)
 
     def add(self, other: Tally) -> None:
@@ -86,7 +92,7 @@ class Books:
 
 
 async def settled(books: Books, *, within_s: float = SETTLED_S) -> None:
-    """Wait until no hold is open and nothing waits in the spool; raise `TimeoutError` at the deadline."""
+    """Wait until no hold is open, and nothing waits in a spool or for the log; raise `TimeoutError` at the deadline."""
     database = open_database(books.database_url)
     spools = [Spool(path) for path in books.spool_paths]
     wanted = {"workspaces": list(books.workspaces)}
@@ -96,8 +102,9 @@ async def settled(books: Books, *, within_s: float = SETTLED_S) -> None:
             try:
                 holds = await database.read(lambda c: c.execute(_HOLDS, wanted).scalar_one())
                 waiting = sum([await spool.count_waiting() for spool in spools])
-                state = f"{holds} holds are open and {waiting} events wait in the spool"
-                if holds == waiting == 0:
+                pending = await database.read(lambda c: c.execute(_WAITING).scalar_one())
+                state = f"{holds} holds are open, {waiting} events wait in the spool, and {pending} rows for the log"
+                if holds == waiting == pending == 0:
                     return
             except LedgerUnavailable as error:
                 state = str(error)
@@ -126,6 +133,7 @@ async def check(
         rows, balances, collections, differences = await _read(database, books.workspaces)
         mispriced = await _mispriced(database)
         wrong = await database.read(wrong_adjustments)
+        leaves = await database.read(partial(leaves_of_workspaces, workspaces=books.workspaces))
         raised = await database.read(
             lambda c: c.execute(_RAISED, {"workspaces": list(books.workspaces)}).all()
         )
@@ -145,6 +153,8 @@ async def check(
     if not chats_may_fail:
         lost = [answer for answer in answers if answer.ask.kind in CHATS and (answer.status or 0) >= 500]
         tally.violations += [f"a chat was lost: {_described(answer)}" for answer in lost]
+    tally.leaves, tally.leaves_lost, tally.leaves_doubled = leaves.found, leaves.lost, leaves.doubled
+    tally.violations += leaves.troubles
     tally.violations += [f"an event of no request: {name}" for name in by_request]
     tally.violations += [f"the ledger does not add up: {difference}" for difference in differences]
     tally.violations += [f"pith reconcile finds {one}" for one in mispriced]

@@ -25,6 +25,9 @@ COLUMNS = (
     "written off",
     "collections",
     "looks",
+    "leaves",
+    "leaves lost",
+    "leaves doubled",
     "violations",
 )
 Tallies = Mapping[tuple[str, str], Tally]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tests.simulation.store import Store
+from tests.simulation.tree import WatchedTree
 
 _BALANCES = """
 SELECT w.id, w.posted_nano_usd, w.held_nano_usd, w.collected_nano_usd, w.spend_limit_nano_usd,
@@ -64,6 +65,7 @@ class Auditor:
         self._last_row = 0
         self._requests: dict[str, str] = {}
         self._leases: dict[str, float] = {}
+        self._tree = WatchedTree(store)
         self.posted: set[str] = set()
         self.violations: list[str] = []
 
@@ -73,6 +75,8 @@ class Auditor:
         self._check_balances()
         self._check_months()
         self._check_holds()
+        for what in self._tree.look(anew=False):
+            self._violate(what)
 
     def look_at_allowance(self, server: str, spool: Store, allowance: int) -> None:
         """After a request was taken from a server's allowance: what is under way, and what waits in its spool."""
@@ -92,6 +96,10 @@ class Auditor:
         """When nothing went wrong for a while."""
         if self._leases:
             self._violate(f"{len(self._leases)} holds are still open at rest")
+        for what in self._tree.look(anew=True):
+            self._violate(what)
+        if waiting := self._tree.waiting():
+            self._violate(f"{waiting} rows still wait for the log at rest")
         left = set(spooled)
         if left:
             self._violate(f"{len(left)} events still wait in a spool at rest")

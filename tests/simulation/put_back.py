@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, text
@@ -11,7 +12,11 @@ from sqlalchemy import Connection, text
 from billing.ledger.leases import LeaseKeeper
 from billing.ledger.ledger import Ledger
 from billing.ledger.recording import OfflineAllowance, Recorder, Replayed, replay
-from billing.store.database import Work
+from billing.store.database import Database, Work
+from billing.store.log_tables import log_pending
+from billing.transparency import log_sql
+from billing.transparency.log_sql import Waiting
+from billing.transparency.sequencer import Sequencer
 from billing.usage import Outcome, Settlement, UsageEvent, Used
 from tests.simulation.server import Parts
 
@@ -144,6 +149,75 @@ class RecorderThatForgetsTheOther(Recorder):
         await super()._in_spool(events[:1])
 
 
+class SequencerWithoutGuard(Sequencer):
+    """Two servers put the same leaves into the tree, or one after an answer that was lost."""
+
+    def _computed(self, found: Waiting) -> Callable[..., None] | None:
+        write = super()._computed(found)
+        if write is None or found.edge is None:
+            return write
+
+        def write_anyway(connection: Connection, *, at: datetime) -> None:
+            ids = [log_sql.id_of(row) for row in found.rows]
+            restored = [{"id": id_} for id_ in ids if not _waits(connection, id_)]
+            if restored:
+                connection.execute(log_pending.insert(), restored)
+            write(connection, of=log_sql.head(connection), at=at)
+
+        return write_anyway
+
+
+def _waits(connection: Connection, id_: str) -> bool:
+    return bool(connection.execute(log_pending.select().where(log_pending.c.id == id_)).first())
+
+
+class SequencerThatTakesFirst(Sequencer):
+    """What waits is taken in one transaction, and put into the tree in another."""
+
+    def _computed(self, found: Waiting) -> Callable[..., None] | None:
+        if found.edge is not None:
+            self._taken = [log_sql.id_of(row) for row in found.rows]
+        return super()._computed(found)
+
+    async def once(self) -> None:
+        self._database = TakingFirst(self._database, self)
+        try:
+            await super().once()
+        finally:
+            self._database = self._database.inner
+
+    _taken: Sequence[str] = ()
+
+
+class TakingFirst(Database):
+    def __init__(self, inner: Database, sequencer: SequencerThatTakesFirst) -> None:
+        self.inner = inner
+        self._sequencer = sequencer
+
+    async def read(self, work: Work[Any]) -> Any:
+        return await self.inner.read(work)
+
+    async def write(self, work: Work[Any], *, durable: bool = True) -> Any:
+        ids, self._sequencer._taken = self._sequencer._taken, ()
+        if not ids:
+            return await self.inner.write(work)
+        await self.inner.write(partial(_take, ids=ids))
+
+        def put(connection: Connection) -> None:
+            rows = [{"id": id_} for id_ in ids if not _waits(connection, id_)]
+            connection.execute(log_pending.insert(), rows)
+            work(connection)
+
+        return await self.inner.write(put)
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+def _take(connection: Connection, ids: Sequence[str]) -> None:
+    connection.execute(log_pending.delete().where(log_pending.c.id.in_(ids)))
+
+
 BUGS: dict[str, tuple[Parts, str]] = {
     "failed releases are not retried": (_with_keeper(ForgettingKeeper), "still open at rest"),
     "each sweeper has a cutoff of its own": (_with_keeper(AgeingKeeper), "hold of a running request is gone"),
@@ -163,6 +237,11 @@ BUGS: dict[str, tuple[Parts, str]] = {
     ),
     "a chat and its compression are spooled apart": (_with_recorder(RecorderThatSpoolsApart), "posted alone"),
     "a chat and its compression are replayed apart": (Parts(ledger=LedgerThatReplaysApart), "posted alone"),
+    "leaves are written whatever the tree is meanwhile": (
+        Parts(sequencer=SequencerWithoutGuard),
+        "leaves are signed",
+    ),
+    "leaves are taken before they are put": (Parts(sequencer=SequencerThatTakesFirst), "leaves are signed"),
     "a compression is not spooled with its chat": (
         _with_recorder(RecorderThatForgetsTheOther),
         "posted alone",

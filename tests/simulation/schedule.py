@@ -270,7 +270,8 @@ class Schedule:
         ):
             return False
         (holds,) = self._stage.ledger.driver.execute("SELECT count(*) FROM holds").fetchone()
-        return holds == 0 and not self._spooled()
+        (waiting,) = self._stage.ledger.driver.execute("SELECT count(*) FROM log_pending").fetchone()
+        return holds == waiting == 0 and not self._spooled()
 
     def _allowance_of_a_spool(self) -> int:
         """What may wait in one spool: each server that shares it counts for itself."""

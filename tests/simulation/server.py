@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,28 @@ from billing.collections.collector import Collector
 from billing.errors import HookFailed
 from billing.ledger.ledger import Ledger
 from billing.ledger.spool import Spool
+from billing.store import migration
+from billing.transparency.sequencer import Sequencer
 from tests.simulation.clock import Clock
 from tests.simulation.database import Link, SimulatedDatabase, Weather
 from tests.simulation.loop import Place, SimulatedLoop
 from tests.simulation.plan import Plan, ServerPlan
 from tests.simulation.store import Store
+from tests.simulation.tree import SIGNER
 
 DRAIN_S = 1.0
 HOOK = HookCommand(("simulated",), timeout_s=30)
+
+
+async def _at_once(work: Callable[..., Any], *arguments: Any) -> Any:
+    """Where there are no threads. The server may die before and after it."""
+    await asyncio.sleep(0)
+    result = work(*arguments)
+    await asyncio.sleep(0)
+    return result
+
+
+newest_revision = cache(migration.newest_revision)
 
 
 @dataclass(frozen=True)
@@ -32,6 +47,7 @@ class Parts:
     """What a server is made of. A test that puts a bug back gives another part."""
 
     ledger: type[Ledger] = Ledger
+    sequencer: type[Sequencer] = Sequencer
 
 
 @dataclass
@@ -99,9 +115,13 @@ class Server:
 
     def _rounds(self, database: SimulatedDatabase) -> list[Round]:
         every_s = self._schedule.upkeep_s
+        sequencer = self._around.parts.sequencer(
+            database, SIGNER, revision=newest_revision(), clock=self.clock.now, compute=_at_once
+        )
         rounds = [
             replay_round(self.ledger, every_s=every_s),
             lease_round(self.ledger, every_s=self._schedule.leases_s),
+            Round("log", sequencer.once, every_s),
         ]
         if self.plan.collects:
             collector = Collector(database, actor="simulation", run=self._run_hook)

@@ -255,6 +255,7 @@ def _differences(fields: dict[str, Any]) -> list[str]:
             f"its days add up to {one['due']}"
             for one in fields["unequal_sums"]
         ),
+        *(f"difference: the transparency log: {problem}" for problem in fields["wrong_log"]),
         *(f"difference: archived {one['month']}: {one['problem']}" for one in fields["wrong_archives"]),
         *(
             f"difference: the events from id {one['from_id'] or '(the first)'} to {one['until_id']} are not those that "

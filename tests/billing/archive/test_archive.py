@@ -41,12 +41,14 @@ from billing.rollups.checkpoint_sql import Sum
 from billing.rollups.event_sums import line_of, text_of_events
 from billing.rollups.partitions import make_months
 from billing.store.schema import usage_events
+from billing.transparency.places import Places
 from billing.usage import Hold, UsageEvent, UsageFigures, mint_event_id
 from tests.billing.archive.killed import archiving
 from tests.billing.books.test_proof import use
 from tests.billing.chats import Chat, Chats, forge
 from tests.billing.conftest import NOW, PRICES
 from tests.billing.rollups.test_usage_sums import random_event
+from tests.billing.transparency.logged import sequencer
 
 if TYPE_CHECKING:
     from billing.caller import Caller
@@ -93,9 +95,17 @@ def _execute(connection: Connection, *, statement: Any) -> None:
     connection.execute(statement)
 
 
+class AfterTheLog(Archiver):
+    """Beside a server, which has put what waits into the transparency log."""
+
+    async def archive(self, keep_months: int) -> list[str]:
+        await sequencer(self._database).once()
+        return await super().archive(keep_months)
+
+
 def archiver(books: Books, folder: Path, steps: list[str] | None = None) -> Archiver:
     tell = (lambda step: None) if steps is None else steps.append
-    return Archiver(books.database, books.spool, folder, actor="test", tell=tell)
+    return AfterTheLog(books.database, books.spool, folder, actor="test", tell=tell)
 
 
 async def said(books: Books, callers: Sequence[Caller]) -> list[Any]:
@@ -118,7 +128,7 @@ async def assert_clean(books: Books) -> None:
     for full in (False, True):
         found = await Reader(books.database).reconcile(books.spool, full=full)
         wrong = (found.differences, found.mispriced, found.changed, found.wrong_sums, found.wrong_rows)
-        assert (wrong, found.wrong_adjustments) == (([], (), (), (), ()), ())
+        assert (wrong, found.wrong_adjustments, found.wrong_log) == (([], (), (), (), ()), (), ())
     assert await books.differences() == []
 
 
@@ -405,7 +415,7 @@ async def test_nothing_is_deleted_while_a_file_is_not_what_was_proven(
             raise Stop
 
     with pytest.raises(Stop):
-        await Archiver(books.database, books.spool, folder, actor="test", tell=tell).archive(KEEP)
+        await AfterTheLog(books.database, books.spool, folder, actor="test", tell=tell).archive(KEEP)
     events, path = await books.count_events(), folder / "usage-2026-09-001.parquet"
     whole = path.read_bytes()
     path.unlink() if harm == "gone" else path.write_bytes(whole[:-9] + b"x" + whole[-8:])
@@ -435,6 +445,74 @@ async def test_a_file_that_lacks_an_event_is_found_out(
     await assert_clean(books)
 
 
+async def test_a_month_stays_while_its_events_wait_for_the_log(
+    books: Books, filled: list[Caller], tmp_path: Path
+) -> None:
+    waiting = Archiver(books.database, books.spool, tmp_path / "archive", actor="test")
+    with pytest.raises(ArchiveRefused, match="10 of its events wait for the transparency log"):
+        await waiting.archive(KEEP)
+    assert await books.count_events() == 27
+    assert await archiver(books, tmp_path / "archive").archive(KEEP) == ["2026-09"]
+
+
+async def test_an_event_that_comes_before_the_seal_and_is_no_leaf_yet_is_not_deleted(
+    books: Books, filled: list[Caller], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def before_the_seal(self: Archiver, month: Month) -> None:
+        await ready(self, month)
+        if not late:
+            late.append(month.month)
+            await use(books, filled[0], SEPTEMBER, 1000)
+            await books.at(LATER)
+
+    late, ready = list[str](), Archiver._require_ready
+    monkeypatch.setattr(Archiver, "_require_ready", before_the_seal)
+    with pytest.raises(ArchiveRefused, match="1 of its events wait for the transparency log"):
+        await archiver(books, tmp_path / "archive").archive(KEEP)
+    assert await books.count_events() == 28
+    assert await archiver(books, tmp_path / "archive").archive(KEEP) == ["2026-09"]
+    await require_leaves(books, tmp_path / "archive", 11)
+
+
+async def test_an_archived_event_is_proven_by_its_row_in_the_file(
+    books: Books, filled: list[Caller], tmp_path: Path
+) -> None:
+    folder = tmp_path / "archive"
+    await archiver(books, folder).archive(2)
+    await require_leaves(books, folder, 19)
+
+
+async def change_an_event(books: Books) -> None:
+    """As somebody does who may do anything in the database."""
+
+    def change(connection: Connection) -> None:
+        if connection.dialect.name == "postgresql":
+            connection.execute(text("SET LOCAL session_replication_role = replica"))
+        else:
+            connection.execute(text("DROP TRIGGER usage_events_no_update"))
+        first = "SELECT min(event_id) FROM usage_events"
+        connection.execute(text(f"UPDATE usage_events SET request_id = 'another' WHERE event_id = ({first})"))
+
+    await books.database.write(change)
+
+
+async def require_leaves(books: Books, folder: Path, number: int) -> None:
+    rows = rows_of(folder)
+    assert len(rows) == number
+    assert await books.database.read(partial(Places().missing, rows=rows)) == []
+    await assert_clean(books)
+
+
+async def test_a_row_that_was_changed_after_it_became_a_leaf_is_not_deleted(
+    books: Books, filled: list[Caller], tmp_path: Path
+) -> None:
+    await sequencer(books.database).once()
+    await change_an_event(books)
+    with pytest.raises(ArchiveRefused, match="is not in the transparency log as it is in the ledger"):
+        await archiver(books, tmp_path / "archive").archive(KEEP)
+    assert await books.count_events() == 27
+
+
 # Sealed, each file, read again, its manifest, what is kept, archived; and two pieces of what is deleted.
 KILLED_AFTER = (1, 1, 2, 3, 4, 5, 6, 1, 1)
 
@@ -446,6 +524,7 @@ async def test_a_kill_after_any_step_loses_and_doubles_nothing(
     folder, reader = tmp_path / "archive", Reader(books.database)
     before, events = await said(books, filled), await stored(books)
     usage_before = await books.usage(["day", "key"])
+    await sequencer(books.database).once()
     with archiving(books.url, folder, books.spool_path, now=LATER.timestamp()) as run:
         for stop in (*KILLED_AFTER, 0):
             ended = await asyncio.to_thread(run, stop, 0)

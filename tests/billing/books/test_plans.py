@@ -21,6 +21,7 @@ from billing.books.books import Books as Reader
 from billing.rollups import checkpoint_sql
 from billing.rollups.event_sums import event_sums
 from tests.billing.books.test_proof import days_of_use, use
+from tests.billing.transparency.logged import sequencer
 
 if TYPE_CHECKING:
     from tests.billing.conftest import Books
@@ -90,6 +91,7 @@ async def test_an_archive_reads_and_deletes_its_month_by_id(
         await use(books, caller, datetime(2026, 9, 5, 12, tzinfo=UTC) + timedelta(days=day))
     await books.at(datetime(2027, 1, 20, tzinfo=UTC))
     archiver = Archiver(books.database, books.spool, tmp_path, actor="test")
+    await sequencer(books.database).once()
     assert (await Reader(books.database).reconcile(books.spool)).is_clean
     with reading() as statements:
         assert await archiver.archive(3) == ["2026-09"]

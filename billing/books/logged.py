@@ -1,0 +1,116 @@
+"""Whether the transparency log has the ledger's events and adjustments, each once and nothing else, under its root."""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from sqlalchemy import Connection, func, select
+
+from billing.store.database import Database, use_one_snapshot
+from billing.store.log_tables import log_bundles, log_pending, log_tiles
+from billing.store.rollup_tables import archived_months
+from billing.transparency import log_sql
+from billing.transparency.log_sql import LOGGED, Edge, Head, LogDamaged
+from billing.transparency.notes import BadNote
+from billing.transparency.notes import checkpoint as parsed
+from billing.transparency.places import Places
+from billing.transparency.sequencer import grown, require_whole
+from billing.transparency.tree import EMPTY_ROOT, HASH_BYTES, TILE_HEIGHT, TILE_WIDTH
+
+MOST_NAMED = 1000
+ROWS_AT_ONCE = 1000
+BUNDLES_AT_ONCE = TILE_WIDTH
+_m, _p, _b, _t = archived_months.c, log_pending.c, log_bundles.c, log_tiles.c
+
+
+def wrong_counts(connection: Connection, *, events: int, adjustments: int) -> list[str]:
+    """In one snapshot with the counts of all events, archived ones among them, and of adjustments: problems of the
+    tree's head, and where leaves and what waits are not as many as the rows."""
+    head = log_sql.head(connection)
+    found = [*_wrong_head(connection, head)]
+    pending = connection.execute(select(func.count()).select_from(log_pending)).scalar_one()
+    unlogged = select(func.coalesce(func.sum(_m.events), 0)).where(_m.in_log.is_(False))
+    due = events + adjustments - int(connection.execute(unlogged).scalar_one())
+    if head.size + pending != due:
+        found.append(
+            f"it has {head.size} leaves and {pending} rows wait, and the ledger has {due} events and adjustments for it"
+        )
+    return found
+
+
+def _wrong_head(connection: Connection, head: Head) -> Iterator[str]:
+    try:
+        require_whole(log_sql.edge(connection, head))
+        if head.note:
+            signed = parsed(head.note)
+            if (signed.size, signed.root) != (head.size, head.root):
+                yield f"its checkpoint is of {signed.size} leaves, and its head of {head.size}, or of another root"
+    except (LogDamaged, BadNote) as error:
+        yield str(error)
+
+
+async def wrong_leaves(database: Database) -> list[str]:
+    """Reads all of it: at most `MOST_NAMED` problems of tiles, and of rows that are no leaf and do not wait. Raises
+    `LedgerUnavailable`."""
+    found = await _wrong_tree(database)
+    for number in range(len(LOGGED)):
+        places, after = Places(), ""
+        while len(found) < MOST_NAMED:
+            read = partial(_wrong_rows, places=places, number=number, after=after)
+            problems, last = await database.read(read)
+            found += problems
+            if last is None:
+                break
+            after = last
+    return found[:MOST_NAMED]
+
+
+def _wrong_rows(
+    connection: Connection, *, places: Places, number: int, after: str
+) -> tuple[list[str], str | None]:
+    """Of the next rows of a table, and the last id of these; None: there are no more."""
+    use_one_snapshot(connection)
+    table, id_ = LOGGED[number]
+    statement = select(table).where(id_ > after).order_by(id_).limit(ROWS_AT_ONCE)
+    rows: list[Mapping[str, Any]] = [dict(row._mapping) for row in connection.execute(statement)]
+    if not rows:
+        return [], None
+    last: str = rows[-1][id_.name]
+    waits = set(connection.scalars(select(_p.id).where(_p.id > after, _p.id <= last)))
+    missing = set(places.missing(connection, rows))
+    ids = [row[id_.name] for row in rows]
+    found = [f"{one} is in it, and waits for it too" for one in ids if one in waits and one not in missing]
+    found += [f"{one} is not in it as it is in the ledger" for one in ids if one in missing - waits]
+    return found, last
+
+
+async def _wrong_tree(database: Database) -> list[str]:
+    """The tree made anew from its entries, compared with its tiles and its root."""
+    head = await database.read(log_sql.head)
+    edge, bundle = Edge(0, EMPTY_ROOT, b"", {}), 0
+    while edge.size < head.size:
+        read = partial(_wrong_piece, edge=edge, until=min(head.size, (bundle + BUNDLES_AT_ONCE) * TILE_WIDTH))
+        try:
+            edge, problem = await database.read(read)
+        except LogDamaged as error:
+            problem = str(error)
+        if problem:
+            return [problem]
+        bundle += BUNDLES_AT_ONCE
+    return [] if edge.root == head.root else ["its entries give another root than the one that is signed"]
+
+
+def _wrong_piece(connection: Connection, *, edge: Edge, until: int) -> tuple[Edge, str | None]:
+    """The edge after the entries up to index `until`, and what is wrong with the tiles that they fill."""
+    numbers = range(edge.size // TILE_WIDTH, -(-until // TILE_WIDTH))
+    entries = b"".join(
+        log_sql.bundle(connection, number, min(TILE_WIDTH, until - number * TILE_WIDTH)) for number in numbers
+    )
+    growth = grown(edge, [entries[at : at + HASH_BYTES] for at in range(0, len(entries), HASH_BYTES)])
+    tiles = dict(edge.tiles)
+    for (level, number), hashes in growth.tiles.items():
+        if log_sql.tile(connection, level, number, len(hashes) // HASH_BYTES) != hashes:
+            return edge, f"tile {number} of level {level} is not over the entries below it"
+        full = until >> TILE_HEIGHT * level
+        tiles[level] = hashes if number == full // TILE_WIDTH else b""
+    return Edge(until, growth.root, b"", tiles), None
