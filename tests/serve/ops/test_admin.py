@@ -671,7 +671,7 @@ READ_ALONE = {
 }
 NOT_OVER_HTTP = {
     *("init", "serve", "stop", "drain", "reload", "status", "models", "chat", "mcp", "backup", "restore"),
-    *("archive", "config check", "compress", "tune"),
+    *("archive", "config check", "compress", "recount", "tune"),
     *(f"batch {verb}" for verb in ("submit", "status", "cancel", "output", "list")),
 }
 
