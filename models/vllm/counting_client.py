@@ -173,7 +173,7 @@ class PromptMeters:
             prompts = [part.prompt_ids for part in self.parts.values()]
             told = TokenIds(prompts, [one.ids for one in self._replies()], self.source)
         elif chunk.finished and self.keep_reply:
-            reply = next(one.ids[: self.keep_reply] for one in self._replies())
+            reply = next((one.ids[: self.keep_reply] for one in self._replies()), ())
         return replace(chunk, tokens_sha256=digest, reply=tuple(reply), token_ids=told)
 
     def _replies(self) -> Iterator[GrowingReply]:

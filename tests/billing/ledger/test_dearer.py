@@ -41,6 +41,8 @@ async def test_a_chat_of_which_more_was_sent_is_credited_the_difference(books: B
     (made,), event = await credits(books), await chat_of(books)
     assert (made.kind, made.nano_usd, made.reason) == ("refund", -500_000, DEARER)
     assert (made.event_id, made.project_id, made.month) == (event.event_id, event.project_id, event.month)
+    statement = await Reader(books.database).statement(chats.caller.workspace_id, made.month)
+    assert statement.adjustments == (made,)
     workspace = await books.accounts.find_workspace(chats.caller.workspace_id)
     assert workspace.posted_nano_usd - workspace.credited_nano_usd == LONGER.cost_nano_usd - 500_000
     await assert_clean(books)
