@@ -132,8 +132,9 @@ def insert_project(
     metered: bool,
     limits: ProjectLimits,
     compression: str | None,
-    proof: bool,
     now: datetime,
+    *,
+    proof: bool = False,
 ) -> Project:
     owner = find_workspace(connection, workspace)
     _require_active("workspace", owner, wanted="project")
