@@ -90,6 +90,8 @@ class Caller:
     compression: str | None = None
     # Where the size of its compressed chats stands, if samples of what compression changes decide it and there is one.
     size_step: float | None = None
+    # Replies carry promises that their usage will be in the log.
+    proof: bool = False
     # None: the prices in force.
     price_terms: PriceTerms | None = None
     # Nobody waits for its requests: they let all others go first.

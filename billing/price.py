@@ -105,6 +105,15 @@ def saved_nano_usd(
     return whole.nano_usd - charged_nano_usd
 
 
+def dearer_nano_usd(
+    *, saved_nano_usd: int, compression_nano_usd: int, written_off_nano_usd: int, charged_nano_usd: int
+) -> int:
+    """What is credited of a chat that its compression made dearer, the charge for that included: at most what the chat
+    was charged; 0 where it was not dearer. Of both, `written_off_nano_usd` is not owed anyway."""
+    dearer = compression_nano_usd - saved_nano_usd - written_off_nano_usd
+    return max(0, min(dearer, charged_nano_usd))
+
+
 def worst_case(price: ModelPrice, *, prompt_tokens_bound: int, max_tokens: int) -> Cost:
     """No outcome of the request costs more. `max_tokens` counts every choice: n x the limit of one."""
     return cost(price, prompt_tokens=prompt_tokens_bound, completion_tokens=max_tokens, minimum=True)

@@ -72,6 +72,8 @@ class UsageFigures:
     receipt: str | None = None
     # None where no compression was asked for.
     saving: Saving | None = None
+    # What the engine says of the token ids that it counted (docs/proof.md), in hex. None for what is no chat.
+    tokens_sha256: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,8 @@ class UsageEvent:
     price_ppm: int = WHOLE_PPM
     # As in `Hold`. None in events of releases that did not note it.
     route: str | None = None
+    # As in `UsageFigures`.
+    tokens_sha256: str | None = None
     # As the ledger listed it under `pricing_version`. For the spool alone: a ledger that was restored from a backup may
     # list other prices under that number.
     listed_price: ModelPrice | None = None
@@ -175,6 +179,7 @@ def usage_event(
         offline=hold.kind == "offline",
         price_ppm=used.price_ppm,
         route=hold.route,
+        tokens_sha256=figures.tokens_sha256,
         listed_price=listed_price,
         **_saving_fields(figures.saving),
     )

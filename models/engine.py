@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from models.counted_tokens import TokenIds
 from models.errors import EngineError, EngineFailed, EngineRejected, EngineTimedOut, EngineUnavailable
 from models.template.values import ROLE_BYTES
 
@@ -69,6 +70,8 @@ class EngineRequest:
     background: bool = False
     # The last chunk has so many token ids of the reply, for `ReplicaEngine.score`; of one choice alone.
     keep_reply: int = 0
+    # The last chunk has all token ids.
+    tells_tokens: bool = False
     # On its way to a replica: nothing is generated, but these token ids of a reply are scored.
     score: tuple[int, ...] = ()
     # In which form the engine answers. `prompts` are a completion's, which has no messages; `form_options` is what only
@@ -174,13 +177,16 @@ class EngineChunk:
     else the reply's JSON object in the last chunk; it is empty when a chunk only reports progress. A stream of
     responses or messages has its closing events, which tell its usage, in its last chunk: the service completes them.
     `usage` is the total so far, never less than in the chunk before. The first one comes when the engine is given the
-    prompt, and has its tokens: from then on work is done for it. `reply`: token ids, where the request keeps them.
+    prompt, and has its tokens: from then on work is done for it. `tokens_sha256` is of the tokens that `usage` counts.
+    `reply`: token ids, where the request keeps them; `token_ids`: all, where it asks for them.
     """
 
     data: bytes
     usage: TokenUsage
     finished: bool
     reply: tuple[int, ...] = ()
+    tokens_sha256: str | None = None
+    token_ids: TokenIds | None = None
 
 
 @dataclass(frozen=True, slots=True)

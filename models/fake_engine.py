@@ -12,6 +12,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, cycle, islice
 
+from models.counted_tokens import PromptSource, TokenIds
 from models.engine import EngineChunk, EngineFault, EngineRequest, PromptBound, ScoredReply, TokenUsage, Turn
 from models.engine_kinds import EngineSpec
 from models.errors import EngineError, EngineRejected, EngineUnavailable
@@ -22,6 +23,7 @@ TEXT = "The quick brown fox jumps over the lazy dog while seven tired owls look 
 SERVED_TEXT = "This is a fake engine for tests. It computes nothing: it says this text to everybody."
 # An engine says something every half second.
 SIGN_OF_LIFE_S = 0.4
+SOURCE = PromptSource("0" * 64, "1" * 64)
 # Of `prompt_tokens` below: a message, and an empty text, are a token each; a part is written with four words.
 WORDS_ARE_TOKENS = PromptBound(per_byte=1, per_message=2, per_part=4, fixed=0)
 
@@ -143,7 +145,8 @@ class FakeEngine:
         pieces, finish_reason = reply_pieces(self.text, request)
         choices, form = request.sequences, form_of(request)
         if self.fails_with is None or self.fails_after:
-            yield EngineChunk(b"", TokenUsage(counted), finished=False)
+            told = _token_ids(prompt, [], choices)
+            yield EngineChunk(b"", TokenUsage(counted), finished=False, tokens_sha256=told.sha256())
         found = min(counted, self.prefix_cache.take(request.cache_salt, prompt))
         cached = found if self.cached_tokens is None else self.cached_tokens
         for index, piece in enumerate(pieces):
@@ -151,15 +154,17 @@ class FakeEngine:
             await self.sleep(self.token_s if index else self.first_token_s)
             data = form.piece(request, index, piece) if request.stream else b""
             usage = TokenUsage(counted, (index + 1) * choices, cached)
-            yield EngineChunk(self._data(data), usage, finished=False)
+            told = _token_ids(prompt, pieces[: index + 1], choices)
+            yield EngineChunk(self._data(data), usage, finished=False, tokens_sha256=told.sha256())
         self._fail_at(len(pieces))
         usage = TokenUsage(counted, len(pieces) * choices, cached)
-        # Of a word, its length.
-        reply = tuple(map(len, pieces[: request.keep_reply])) if request.sequences == 1 else ()
+        told = _token_ids(prompt, pieces, choices)
+        reply = tuple(told.replies[0][: request.keep_reply]) if choices == 1 else ()
+        digest = told.sha256()
         if request.stream and (data := form.end(request, pieces, finish_reason)):
-            yield EngineChunk(self._data(data), usage, finished=False)
-        data = form.last(request, pieces, finish_reason)
-        yield EngineChunk(self._data(data), usage, finished=True, reply=reply)
+            yield EngineChunk(self._data(data), usage, finished=False, tokens_sha256=digest)
+        data, all_ids = form.last(request, pieces, finish_reason), told if request.tells_tokens else None
+        yield EngineChunk(self._data(data), usage, True, reply, digest, all_ids)
 
     def _within_the_context(self, request: EngineRequest, counted: int) -> EngineRequest:
         """The request with as many tokens as are left for it. Raises `EngineRejected`."""
@@ -282,6 +287,11 @@ def form_of(request: EngineRequest) -> FakeForm:
     if request.form not in FAKE_FORMS:
         raise EngineRejected(f"the fake engine does not answer in the form {request.form!r}", param="model")
     return FAKE_FORMS[request.form]
+
+
+def _token_ids(prompt: Sequence[str], pieces: Sequence[str], choices: int) -> TokenIds:
+    """A word's is its length."""
+    return TokenIds((tuple(map(len, prompt)),), (tuple(map(len, pieces)),) * choices, SOURCE)
 
 
 def prompt_tokens(request: EngineRequest) -> int:

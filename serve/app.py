@@ -343,6 +343,7 @@ def _admissions(
         limiter=limiter,
         clock=now,
         refusals=refusals or Refusals(),
+        signer=log_signer(settings),
     )
 
 

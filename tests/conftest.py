@@ -97,6 +97,7 @@ THOROUGH = (
     "patterns",
     "serve/batches",
     "serve/chat/test_compression_money.py",
+    "serve/chat/test_never_dearer.py",
     "serve/cli/test_batch_commands.py",
     "serve/dialects/test_wrong_types.py",
     "serve/cli/test_storage.py",

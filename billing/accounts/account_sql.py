@@ -84,6 +84,8 @@ class Project:
     compression: str | None = None
     # Where their size stands, if samples of what compression changes decide it and there is one.
     size_step: float | None = None
+    # Whether its replies carry promises that their usage will be in the log.
+    proof: bool = False
 
 
 # Projects, each with its size under the compression that it has now.
@@ -131,6 +133,8 @@ def insert_project(
     limits: ProjectLimits,
     compression: str | None,
     now: datetime,
+    *,
+    proof: bool = False,
 ) -> Project:
     owner = find_workspace(connection, workspace)
     _require_active("workspace", owner, wanted="project")
@@ -141,6 +145,7 @@ def insert_project(
         "metered": metered,
         **limit_columns(limits),
         "compression": compression,
+        "proof": proof,
         "created_at": now,
     }
     connection.execute(insert(projects), row)
@@ -273,4 +278,5 @@ def _project(row: AnyRow) -> Project:
         row.revoked_at,
         row.compression,
         row.size_step,
+        row.proof,
     )

@@ -44,7 +44,7 @@ def workspace_columns(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def project_columns(values: Mapping[str, Any]) -> dict[str, Any]:
     """The named settings of a project, as its row has them. Raises `InvalidAccount`."""
-    _refuse_others("project", values, (*_RATES, "metered", "compression"))
+    _refuse_others("project", values, (*_RATES, "metered", "compression", "proof"))
     try:
         ProjectLimits(**{name: values[name] for name in _RATES if name in values})
     except ValueError as error:
@@ -150,6 +150,7 @@ class Accounts:
         metered: bool = True,
         limits: ProjectLimits = NO_LIMITS,
         compression: str | None = None,
+        proof: bool = False,
         now: datetime,
     ) -> Project:
         work = partial(
@@ -159,6 +160,7 @@ class Accounts:
             metered=metered,
             limits=limits,
             compression=checked_compression(compression),
+            proof=proof,
             now=now,
         )
         return await self._changes.create("project", checked_name(name), now, work)
@@ -184,8 +186,8 @@ class Accounts:
         return await self._change(workspaces, account_sql.find_workspace, workspace, columns)
 
     async def change_project(self, project: str, values: Mapping[str, Any]) -> Project:
-        """Its limits, weight, compression and whether it is metered, by the names of `ProjectLimits` and `Project`;
-        what is not named stays as it is by then."""
+        """Its limits, weight, compression, whether it is metered and whether its replies carry promises, by the names
+        of `ProjectLimits` and `Project`; what is not named stays as it is by then."""
         return await self._change(projects, account_sql.find_project, project, project_columns(values))
 
     async def revoke_workspace(self, workspace: str, *, now: datetime) -> Workspace:

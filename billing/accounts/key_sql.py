@@ -86,6 +86,7 @@ _STORED_KEY = (
         projects.c.workspace_id,
         projects.c.metered,
         projects.c.compression,
+        projects.c.proof,
         account_sql.SIZE_STEP,
         projects.c.requests_per_minute.label("project_requests_per_minute"),
         projects.c.tokens_per_minute.label("project_tokens_per_minute"),
@@ -117,6 +118,7 @@ def stored_key(connection: Connection, key_id: str) -> StoredKey | None:
         key_limits=terms.limits,
         limits_key_id=row.limits_key_id,
         size_step=row.size_step,
+        proof=row.proof,
     )
     active = all(moment is None for moment in ended) and not row.has_expired
     return StoredKey(row.digest, active, caller, row.expires_in_s)

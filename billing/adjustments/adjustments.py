@@ -3,16 +3,15 @@
 A charge beyond its hold takes the same lock, so what was compared with the limits stays so until the commit. Rows of
 holds are locked before a workspace's; this locks none."""
 
-import secrets
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, insert, select, update
+from sqlalchemy import Connection, Select, func, select
 from sqlalchemy.engine import Row
 
-from billing.accounts import account_sql, audit_log
-from billing.accounts.audit_log import MAX_ACTOR_CHARS, AuditEntry
+from billing.accounts import account_sql
+from billing.accounts.audit_log import MAX_ACTOR_CHARS
 from billing.adjustments.adjustment import (
     MAX_NANO_USD,
     Adjustment,
@@ -29,6 +28,7 @@ from billing.adjustments.adjustment import (
     wanted,
 )
 from billing.errors import UnknownAccount
+from billing.ledger import adjustment_rows
 from billing.ledger.balances import locked_in_month
 from billing.rollups.archived import is_late, sealed_until
 from billing.rollups.usage_sums import CHARGED
@@ -37,7 +37,6 @@ from billing.store.dates import now_s, within
 from billing.store.schema import adjustments, usage_events, workspaces
 
 _a, _w, _e = adjustments.c, workspaces.c, usage_events.c
-AUDITED = "adjustment.add"
 # So that no sum of sums passes 64 bits.
 _MOST_IN_ALL = 4 * MAX_NANO_USD
 
@@ -84,9 +83,7 @@ def add(connection: Connection, asked: Wanted, *, actor: str) -> Adjustment:
         return made
     new = _new_row(connection, asked, row.month, actor)
     _check_room(row, new["nano_usd"])
-    connection.execute(insert(adjustments), new)
-    connection.execute(_moving(row.id, new["nano_usd"]))
-    _audit(connection, new)
+    adjustment_rows.write(connection, new)
     return find(connection, new["id"])
 
 
@@ -121,15 +118,12 @@ def refunded(connection: Connection, event_id: str) -> int:
 
 
 def _new_row(connection: Connection, asked: Wanted, month: str, actor: str) -> dict[str, Any]:
-    at = datetime.fromtimestamp(connection.execute(select(now_s())).scalar_one(), UTC)
     return {
-        # The millisecond first, so that new rows go to the end of the index.
-        "id": f"adj_{int(at.timestamp() * 1000):012x}{secrets.token_hex(10)}",
+        **adjustment_rows.identified(connection),
         "workspace_id": asked.workspace_id,
         "kind": asked.kind,
         **_amount_of(connection, asked),
         "month": month,
-        "created_at": at,
         "actor": actor[:MAX_ACTOR_CHARS],
         "reason": asked.reason,
         "idempotency_key": asked.idempotency_key,
@@ -159,22 +153,6 @@ def _check_room(row: Row[Any], nano_usd: int) -> None:
     for limit, used in ((row.spend_limit_nano_usd, committed), (row.monthly_limit_nano_usd, in_month)):
         if limit is not None and used + nano_usd > limit:
             raise NoRoomForAdjustment(limit_nano_usd=limit, committed_nano_usd=used)
-
-
-def _moving(workspace_id: str, nano_usd: int) -> Any:
-    changed = {"month_posted_nano_usd": _w.month_posted_nano_usd + nano_usd}
-    if nano_usd > 0:
-        changed["posted_nano_usd"] = _w.posted_nano_usd + nano_usd
-    else:
-        changed["credited_nano_usd"] = _w.credited_nano_usd - nano_usd
-    return update(workspaces).where(_w.id == workspace_id).values(changed)
-
-
-def _audit(connection: Connection, new: dict[str, Any]) -> None:
-    fields = ("kind", "nano_usd", "event_id", "month", "reason", "idempotency_key")
-    details = {name: new[name] for name in fields}
-    entry = AuditEntry(new["created_at"], new["actor"], AUDITED, new["workspace_id"], new["id"], details)
-    audit_log.record(connection, entry)
 
 
 def _by_key(connection: Connection, asked: Wanted) -> Adjustment | None:

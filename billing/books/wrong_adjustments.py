@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import Connection, Select, and_, func, or_, select
 from sqlalchemy.engine import Row
 
-from billing.adjustments.adjustments import AUDITED
 from billing.books.invariants import MOST_NAMED
+from billing.ledger.adjustment_rows import AUDITED
 from billing.price import exact_usd
 from billing.store.rollup_tables import archived_refunds
 from billing.store.schema import adjustments, audit_log, usage_events

@@ -28,6 +28,7 @@ from billing.ledger.recording import OfflineAllowance, Recorder, Replayed, Writt
 from billing.ledger.spool import Spool
 from billing.price import Cost, ModelPrice
 from billing.store.database import CircuitBreaker, Database, RowWork, Work
+from billing.transparency.leaves import record
 from billing.usage import (
     Hold,
     Outcome,
@@ -178,10 +179,14 @@ class Ledger:
             if also is not None:
                 await asyncio.shield(self._begin(self._database.write(also)))
             return [Settlement(hold.event_id, "not_applicable") for hold in holds]
-        events = paired([usage_event(one, outcome, now, self._price_of(one.hold)) for one in used])
+        events = self._events(used, outcome, now)
         recorder = self._recorder
         record = recorder.record(events) if also is None else recorder.record_with(events, also)
         return await asyncio.shield(self._begin(self._settle(holds, events, record)))
+
+    def records(self, used: Sequence[Used], *, outcome: Outcome, now: datetime) -> list[str]:
+        """What the leaf of each will have for its record, once the same was settled."""
+        return [record(ledger_sql.event_values(event)) for event in self._events(used, outcome, now)]
 
     async def release(self, hold: Hold, *, now: datetime) -> bool:
         """Gives the hold back uncharged. False when it was closed already, or when the ledger is down: then
@@ -214,6 +219,9 @@ class Ledger:
                 await self._leases.close_unknown()
             except LedgerUnavailable as error:
                 log.warning("this server's holds are left for other servers to close: %s", error)
+
+    def _events(self, used: Sequence[Used], outcome: Outcome, now: datetime) -> list[UsageEvent]:
+        return paired([usage_event(one, outcome, now, self._price_of(one.hold)) for one in used])
 
     def _price_of(self, hold: Hold) -> ModelPrice | None:
         listed = self._listed.get(hold.pricing_version)

@@ -26,8 +26,9 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from billing.errors import ClockBehind, RowRefused
-from billing.ledger import balances
+from billing.ledger import adjustment_rows, balances
 from billing.ledger.balances import locked_in_month
+from billing.price import dearer_nano_usd
 from billing.rollups.archived import archived_bound, sealed_until
 from billing.store.dates import now_s, this_month
 from billing.store.schema import holds, usage_events, workspaces
@@ -131,12 +132,19 @@ _RECORD = {
 }
 
 
+def event_values(event: UsageEvent) -> dict[str, Any]:
+    """Its row before it is posted, by column."""
+    return {name: getattr(event, name) for name in _EVENT_COLUMNS}
+
+
 @dataclass(frozen=True, slots=True)
 class Posting:
     """What became of an event: one that was there already (`is_new` is false) changed nothing."""
 
     is_new: bool
     written_off_nano_usd: int = 0
+    # The month that it counts to.
+    month: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +199,27 @@ def post(connection: Connection, event: UsageEvent) -> Posting:
 
 
 def post_all(connection: Connection, events: Sequence[UsageEvent]) -> list[Posting]:
-    """`post` of each: in one transaction they are all there or none is."""
+    """`post` of each: in one transaction they are all there or none is. What a chat is dearer for its compression is
+    credited in the same."""
     # All holds before the workspace: a sweep that has the second one waits for the workspace.
     freed = [_closed(connection, event) for event in events]
-    return [_post(connection, event, amount) for event, amount in zip(events, freed, strict=True)]
+    posted = [_post(connection, event, amount) for event, amount in zip(events, freed, strict=True)]
+    written_off = sum(one.written_off_nano_usd for one in posted)
+    for event, one in zip(events, posted, strict=True):
+        if one.is_new and event.compression is not None:
+            _credit_dearer(connection, event, one, written_off)
+    return posted
+
+
+def _credit_dearer(connection: Connection, event: UsageEvent, posting: Posting, written_off: int) -> None:
+    dearer = dearer_nano_usd(
+        saved_nano_usd=event.saved_nano_usd,
+        compression_nano_usd=event.compression_nano_usd,
+        written_off_nano_usd=written_off,
+        charged_nano_usd=event.cost_nano_usd - posting.written_off_nano_usd,
+    )
+    if dearer:
+        adjustment_rows.credit_dearer(connection, event, dearer, posting.month)
 
 
 def _closed(connection: Connection, event: UsageEvent) -> _Freed:
@@ -214,11 +239,10 @@ def _post(connection: Connection, event: UsageEvent, freed: _Freed) -> Posting:
             charge=charge.nano_usd,
             month=charge.month,
         )
-    values = {name: getattr(event, name) for name in _EVENT_COLUMNS}
     written_off = event.cost_nano_usd - charge.nano_usd
-    values |= {"written_off_nano_usd": written_off, "month": charge.month}
+    values = event_values(event) | {"written_off_nano_usd": written_off, "month": charge.month}
     if _RECORD[connection.dialect.name].count(connection, values) == 1:
-        return Posting(True, written_off)
+        return Posting(True, written_off, charge.month)
     # The event was there already: only its hold is given back.
     connection.execute(_UNCHARGE, {"workspace": event.workspace_id, "charge": charge.nano_usd})
     if charge.has_limited_keys:

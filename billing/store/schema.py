@@ -72,6 +72,8 @@ projects = Table(
     Column("revoked_at", UtcDateTime),
     # How its chats are compressed unless they say so themselves, as JSON. NULL: not at all.
     Column("compression", Text),
+    # Whether its replies carry promises that their usage will be in the log.
+    Column("proof", Boolean, nullable=False, server_default=false()),
     UniqueConstraint("workspace_id", "name"),
     Index("ix_projects_created_at", "created_at", "id"),
 )
@@ -205,6 +207,8 @@ usage_events = Table(
     Column("price_ppm", Integer, nullable=False, server_default="1000000"),
     # What was asked: `chat`, `embeddings`, `batch:chat`, … NULL in older rows.
     Column("route", String(32)),
+    # Of a chat: a hash of the token ids that its engine counted, with its tokenizer and template.
+    Column("tokens_sha256", String(64)),
     ForeignKeyConstraint(["pricing_version", "model_id"], ["prices.version", "prices.model_id"]),
     Index("ix_usage_events_workspace_id", "workspace_id", "settled_at"),
     Index("ix_usage_events_conversation", "workspace_id", "month", **_OF_CONVERSATIONS),

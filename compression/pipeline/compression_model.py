@@ -6,9 +6,11 @@ It is awaited, bounded in what it lets wait, and closed at the end.
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import logging
 import math
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
@@ -56,6 +58,9 @@ class Receipt:
     estimated_ratio: float | None = None
     evidence_kept_probability: float | None = None
     calibration: Calibration | None = None
+    # SHA-256, in hex: of the input's UTF-8, and of the kept spans as `spans_sha256` has them. Empty of several texts.
+    source_sha256: str = ""
+    kept_sha256: str = ""
 
     @property
     def tokens_saved(self) -> int:
@@ -64,6 +69,12 @@ class Receipt:
     @property
     def compression_ratio(self) -> float:
         return self.output_tokens / self.original_tokens if self.original_tokens else 1.0
+
+
+def spans_sha256(spans: Sequence[Slice]) -> str:
+    """Of `[[start,end],…]`, in code points of the input and in the order of the output, as JSON without spaces."""
+    pairs = [(start, end) for start, end in spans]
+    return hashlib.sha256(json.dumps(pairs, separators=(",", ":")).encode()).hexdigest()
 
 
 MAX_SIZES = 64

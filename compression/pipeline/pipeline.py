@@ -3,6 +3,7 @@
 A scorer that is awaited, or that decides word by word, runs between the halves; `Compressor` is the plain case.
 """
 
+import hashlib
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -27,6 +28,7 @@ from compression.pipeline.compression_model import (
     UnitScore,
     check_request,
     check_units,
+    spans_sha256,
 )
 from compression.pipeline.errors import NotCalibrated, ScoresMismatch
 from compression.pipeline.spec import CompressionSettings, ModelSpec
@@ -213,6 +215,8 @@ class Pipeline:
             estimated_ratio=prepared.estimated_ratio,
             evidence_kept_probability=estimate.probability if estimate else None,
             calibration=calibration.about if (calibration := self._calibration_of(prepared)) else None,
+            source_sha256=hashlib.sha256(whole.encode()).hexdigest(),
+            kept_sha256=spans_sha256(kept),
         )
         return CompressionResult(output, receipt, tuple(kept), explained)
 

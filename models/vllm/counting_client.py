@@ -1,14 +1,23 @@
 """vLLM's engine client with meters, which count a request's usage from vLLM's outputs before they are handed out."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence, Set
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vllm.exceptions import GenerationError
 
-from models.engine import EngineRequest, TokenUsage
+from models.counted_tokens import (
+    UNKNOWN_SOURCE,
+    GrowingReply,
+    PromptSource,
+    TokenIds,
+    ids_sha256,
+    joined_sha256,
+)
+from models.engine import EngineChunk, EngineRequest, TokenUsage
 from models.grammar.trials import GrammarTrials, Kind, TrialTerms, TrialTurns
 from models.vllm.insides import StructuredOutputOptions, any_whitespace, ended_choices, grammar_key, states_of
 from models.vllm.lending import PAUSED, RUNS
@@ -35,15 +44,13 @@ class UsageMeter:
     cached_tokens: int = 0
     # Of several choices by their index. vLLM forgets the state of one that has ended, which has its cached tokens.
     states: dict[int, Any] = field(default_factory=dict)
-    counted: int = 0
     # Of each choice by its index, as far as anybody has looked.
-    seen: dict[int, int] = field(default_factory=dict)
+    replies: dict[int, GrowingReply] = field(default_factory=lambda: defaultdict(GrowingReply))
+    prompt_ids: Sequence[int] = ()
+    prompt_sha256: str = ids_sha256(())
     # Choices that the token limit ended.
     cut_off: set[int] = field(default_factory=set)
     failure: BaseException | None = None
-    # The token ids of a reply of one choice, as many as its request keeps.
-    keep_reply: int = 0
-    reply: list[int] = field(default_factory=list)
     handed_over: asyncio.Future[None] = field(default_factory=_future)
     # A stream's tokens come so many together, but for the first and the last.
     tokens_at_once: int = 1
@@ -56,22 +63,21 @@ class UsageMeter:
             sampling_params.max_tokens = self.most_tokens
         if self.tokens_at_once > 1:
             sampling_params.stream_interval = self.tokens_at_once
-        self.prompt_tokens = len(prompt.get("prompt_token_ids") or ())
+        self._read(prompt.get("prompt_token_ids") or ())
         self.choices = sampling_params.n
         if not self.handed_over.done():
             self.handed_over.set_result(None)
 
     def count(self, output: Any) -> None:
         """Take in a `RequestOutput`: a delta when streaming, else the only and final one."""
-        if output.prompt_token_ids is not None:
-            self.prompt_tokens = len(output.prompt_token_ids)
+        if output.prompt_token_ids is not None and len(output.prompt_token_ids) != self.prompt_tokens:
+            self._read(output.prompt_token_ids)
         if self.choices == 1:
             self.cached_tokens = output.num_cached_tokens or 0
         elif len(self.states) < self.choices:
             self._find_states()
-        self.counted += sum(len(choice.token_ids) for choice in output.outputs)
-        if len(self.reply) < self.keep_reply and self.choices == 1:
-            self.reply.extend(output.outputs[0].token_ids[: self.keep_reply - len(self.reply)])
+        for choice in output.outputs:
+            self.replies[choice.index].give(choice.token_ids)
         self.cut_off.update(choice.index for choice in output.outputs if choice.finish_reason == "length")
         if any(choice.finish_reason == "error" for choice in output.outputs):
             self.failure = GenerationError("the engine aborted this request")
@@ -79,17 +85,21 @@ class UsageMeter:
     def peek(self) -> TokenUsage:
         """Usage so far, with what the engine has generated and not yet handed out."""
         for state in self._find_states():
-            self.seen[state.request_index] = state.detokenizer.num_output_tokens()
-            self.prompt_tokens = state.prompt_len
+            self.replies[state.request_index].see(state.detokenizer.output_token_ids)
+            if state.prompt_len != self.prompt_tokens:
+                self._read(state.prompt_token_ids or (0,) * state.prompt_len)
             if self.choices == 1:
                 self.cached_tokens = state.num_cached_tokens or 0
             for choice in ended_choices(state):
-                self.seen[choice.index] = len(choice.token_ids)
+                self.replies[choice.index].see(choice.token_ids)
         return self.usage()
 
     def usage(self) -> TokenUsage:
-        completion = max(self.counted, sum(self.seen.values()))
+        completion = sum(len(reply.ids) for reply in self.replies.values())
         return TokenUsage(self.prompt_tokens, completion, self._cached())
+
+    def _read(self, ids: Sequence[int]) -> None:
+        self.prompt_ids, self.prompt_tokens, self.prompt_sha256 = ids, len(ids), ids_sha256(ids)
 
     def _find_states(self) -> list[Any]:
         found = list(states_of(self.engine_client, self.external_id))
@@ -135,6 +145,9 @@ class PromptMeters:
     interval_s: float
     # For an echo alone the engine generates a token, which nobody gets.
     is_echo_alone: bool
+    source: PromptSource = UNKNOWN_SOURCE
+    keep_reply: int = 0
+    tells_tokens: bool = False
     # Of the whole reply, once vLLM has told it.
     reasoning_tokens: int = 0
 
@@ -146,10 +159,28 @@ class PromptMeters:
     def failure(self, failure: BaseException | None) -> None:
         next(iter(self.parts.values())).failure = failure
 
-    @property
-    def reply(self) -> tuple[int, ...]:
-        """Token ids of the reply, where its request keeps them."""
-        return tuple(next(iter(self.parts.values())).reply)
+    def told(self, chunk: EngineChunk) -> EngineChunk:
+        """The chunk with the hash of the tokens that were counted for it, and the last one with what its request wants
+        of them."""
+        digest = joined_sha256(
+            (part.prompt_sha256 for part in self.parts.values()),
+            (reply.sha256() for reply in self._replies()),
+            self.source,
+        )
+        reply: Sequence[int] = ()
+        told = None
+        if chunk.finished and self.tells_tokens:
+            prompts = [part.prompt_ids for part in self.parts.values()]
+            told = TokenIds(prompts, [one.ids for one in self._replies()], self.source)
+        elif chunk.finished and self.keep_reply:
+            reply = next((one.ids[: self.keep_reply] for one in self._replies()), ())
+        return replace(chunk, tokens_sha256=digest, reply=tuple(reply), token_ids=told)
+
+    def _replies(self) -> Iterator[GrowingReply]:
+        """Of each choice of each prompt, in their order; of an echo alone, none."""
+        for part in self.parts.values() if not self.is_echo_alone else ():
+            for index in range(part.choices):
+                yield part.replies[index]
 
     @property
     def cut_off(self) -> Set[int]:
@@ -192,6 +223,7 @@ def meters_of(
     *,
     places: int,
     gathering: Gathering = ONE_BY_ONE,
+    source: PromptSource = UNKNOWN_SOURCE,
 ) -> PromptMeters:
     """The meters of a request that the engine has under these ids."""
     handed_over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -204,11 +236,18 @@ def meters_of(
             handed_over=handed_over,
             turns=turns,
             tokens_at_once=gathering.tokens,
-            keep_reply=request.keep_reply if request.sequences == 1 else 0,
         )
         for engine_id in engine_ids
     }
-    return PromptMeters(parts, handed_over, gathering.interval_s, is_echo_alone=request.max_tokens == 0)
+    return PromptMeters(
+        parts,
+        handed_over,
+        gathering.interval_s,
+        is_echo_alone=request.max_tokens == 0,
+        source=source,
+        keep_reply=request.keep_reply if request.sequences == 1 else 0,
+        tells_tokens=request.tells_tokens,
+    )
 
 
 # The grammars that a caller's schemas become. What else there is, callers cannot ask for.

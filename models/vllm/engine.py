@@ -34,7 +34,7 @@ from models.vllm.counting_client import CountingClient, PromptMeters, gathering_
 from models.vllm.faults import constrained_by, fault_of, located, refusal, unknown_form
 from models.vllm.message_form import MessageForm
 from models.vllm.openai_forms import ChatForm, CompletionForm
-from models.vllm.prompts import note_length, prompt_making, vllm_fields
+from models.vllm.prompts import note_length, prompt_making, prompt_source, vllm_fields
 from models.vllm.response_form import ResponseForm
 from models.vllm.scoring import NotScored, ReplyScorer, cannot_score
 
@@ -63,6 +63,7 @@ class VLLMEngine:
         self._model_id = model_id
         self._client = CountingClient(engine_client, trials_of(engine_client, trial_turns, trial_terms))
         self._serving = serving_chat
+        self._source = prompt_source(serving_chat)
         insides.refuse_what_cannot_be_rendered(serving_chat)
         insides.render_short_prompts_at_once(serving_chat)
         self._forms = forms_of(serving_chat, self._client)
@@ -104,7 +105,14 @@ class VLLMEngine:
         note_length(request)
         external_ids = form.engine_ids(request)
         gathering = gathering_of(request, len(self._client.meters), self._coalesce_s)
-        meter = meters_of(request, external_ids, self._client, places=self.places, gathering=gathering)
+        meter = meters_of(
+            request,
+            external_ids,
+            self._client,
+            places=self.places,
+            gathering=gathering,
+            source=self._source(request),
+        )
         self._client.meters |= meter.parts
         self._client.requests |= dict.fromkeys(external_ids, request)
         try:
@@ -113,7 +121,7 @@ class VLLMEngine:
                     if isinstance(item, EngineFault):
                         yield located(item, request)
                     else:
-                        yield replace(item, reply=meter.reply) if item.finished and meter.reply else item
+                        yield meter.told(item)
         except (VLLMClientError, ValidationError, ValueError) as error:
             yield refusal(error, request)
         except (GracefulHTTPError, GrammarTrialsBusy) as error:

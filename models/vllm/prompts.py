@@ -2,15 +2,19 @@
 
 import asyncio
 import copy
+import hashlib
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from huggingface_hub import try_to_load_from_cache
 from vllm.renderers.hf import HfRenderer, resolve_chat_template, resolve_chat_template_content_format
 
+from models.counted_tokens import PromptSource
 from models.engine import CONTINUES, EngineRequest, PromptMaking
 from models.structured_outputs import OPTIONS, constraint_of, engine_constraint
 
@@ -30,6 +34,7 @@ PIECE_CHARS = 64 * 1024
 # not change places with another three times.
 SHORT_CHARS = 1024
 PLAIN_FIELDS = frozenset({"role", "content"})
+TOKENIZER_FILE = "tokenizer.json"
 _WEIGHTY = OPTIONS | {"tools", "response_format", "logit_bias"}
 # Where a piece may end: this far from its end, or anywhere if there is no good place.
 SEARCHED_CHARS = 4096
@@ -105,6 +110,43 @@ def prompt_making(serving_chat: Any) -> PromptMaking | None:
     )
     special = {name: str(value) for name, value in tokenizer.special_tokens_map.items() if value}
     return PromptMaking(template, content_format == "openai", special, backend.to_str())
+
+
+def prompt_source(serving_chat: Any) -> Callable[[EngineRequest], PromptSource]:
+    """Says of a request by which tokenizer and template its prompt is made."""
+    online = serving_chat.online_renderer
+    tokenizer = _tokenizer_sha256(online.model_config)
+    if online.use_harmony or type(online.renderer) is not HfRenderer:
+        return lambda request: PromptSource(tokenizer)
+    # Some models have another template for requests with tools.
+    templates = _template_sha256(online, None), _template_sha256(online, [{}])
+
+    def source(request: EngineRequest) -> PromptSource:
+        has_tools = bool(request.options.get("tools"))
+        return PromptSource(tokenizer, None if request.prompts else templates[has_tools])
+
+    return source
+
+
+def _tokenizer_sha256(model_config: Any) -> str | None:
+    name, revision = model_config.tokenizer, model_config.tokenizer_revision
+    file = Path(name) / TOKENIZER_FILE
+    if not Path(name).is_dir():
+        cached = try_to_load_from_cache(name, TOKENIZER_FILE, revision=revision)
+        if not isinstance(cached, str):
+            return None
+        file = Path(cached)
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
+
+
+def _template_sha256(online: Any, tools: list[dict[str, Any]] | None) -> str | None:
+    template = resolve_chat_template(
+        online.renderer.get_tokenizer(),
+        chat_template=online.chat_template,
+        tools=tools,
+        model_config=online.model_config,
+    )
+    return None if template is None else hashlib.sha256(template.encode()).hexdigest()
 
 
 # True in the task of a request whose prompt is short.

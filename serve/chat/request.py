@@ -144,6 +144,8 @@ class AskedChat:
     drops_effort: bool = False
     # `structured_outputs` and `guided_*` are options.
     takes_constraints: bool = False
+    # Its reply has the token ids.
+    tells_tokens: bool = False
     form: ReplyFormName = "chat"
     form_options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -242,6 +244,12 @@ class ChatCompletionRequest(RequestShape):
         "`compress: true`. `null` or `false` turns the project's default off.",
     )
 
+    include: list[Literal["token_ids"]] | None = Field(
+        default=None,
+        max_length=8,
+        description="`token_ids` has the reply's `service` tell `tokens`: the ids and what the usage event commits to.",
+    )
+
     _null_turns_compression_off = model_validator(mode="before")(null_turns_compression_off)
 
     @field_validator("stream_options")
@@ -290,11 +298,12 @@ class ChatCompletionRequest(RequestShape):
             token_limit_field=self.token_limit_field,
             compression=self.compression,
             default_temperature=DEFAULT_TEMPERATURE,
+            tells_tokens=bool(self.include),
         )
 
     def option_fields(self) -> dict[str, Any]:
         """The fields that the caller set beyond the conversation, the model, the token limit and `stream`."""
-        return self.model_dump(exclude=_NOT_OPTIONS, exclude_unset=True)
+        return self.model_dump(exclude=_NOT_OPTIONS | {"include"}, exclude_unset=True)
 
     def message_fields(self) -> list[dict[str, Any]]:
         """The messages as the caller sent them, extra properties included."""

@@ -14,6 +14,7 @@ from typing import Any
 from billing.caller import Caller
 from billing.usage import MeteringStatus
 from models.catalog import Catalog, ChatModel
+from models.counted_tokens import TokenIds
 from models.engine import CONTINUES, Engine, EngineChunk, EngineRequest
 from models.errors import EngineFailed
 from models.options.messages import engine_messages
@@ -85,6 +86,7 @@ class ChatService:
             form=asked.form,
             prompts=tuple(asked.prompts),
             form_options=asked.form_options,
+            tells_tokens=asked.tells_tokens,
         )
         prompt = self.compressor.prepare(caller, asked.messages, asked.compression)
         chat = PreparedChat(model, request, self._prompt_bound(model, request), prompt)
@@ -292,6 +294,8 @@ class EngineReply:
     compressed: CompressedChat | None = None
     # Token ids of the reply, where the request keeps them.
     reply: tuple[int, ...] = ()
+    # All token ids, where the request asks for them.
+    token_ids: TokenIds | None = None
 
     async def chunks(self) -> AsyncGenerator[EngineChunk, None]:
         """The engine's chunks; their usage is noted. Raises what `Engine.generate` raises."""
@@ -304,13 +308,16 @@ class EngineReply:
     def _paid(self, chunk: EngineChunk) -> EngineChunk:
         """A chunk whose usage is noted. Raises `EngineFailed` where it is more than was held."""
         try:
-            self.held.use(chunk.usage)
+            self.held.use(chunk.usage, chunk.tokens_sha256)
         except MoreThanHeld as error:
             self.observed.exceed()
             raise EngineFailed(str(error)) from None
         if self.compressed is not None and chunk.usage.prompt_tokens:
             self.compressed.begin_aside()
         self.reply = chunk.reply or self.reply
+        if chunk.token_ids is not None:
+            self.token_ids = chunk.token_ids
+            self.reply = tuple(chunk.token_ids.replies[0][: self.request.keep_reply])
         return chunk
 
     async def settle(self, also_write: AlsoWrite | None = None) -> Receipt:
@@ -347,6 +354,8 @@ class EngineReply:
     def charged(self, receipt: Receipt) -> dict[str, Any]:
         """The reply's `usage` and `service`."""
         fields = charged_fields(receipt)
+        if self.token_ids is not None:
+            fields["service"]["tokens"] = self.token_ids.fields()
         if self.compressed is not None:
             fields["service"]["compression"] = compression_fields(self.compressed, receipt)
         return fields

@@ -84,6 +84,7 @@ GROUPS = {
         Verb("models", "serve.cli.models:models", "List models with their contexts and prices."),
         Verb("chat", "serve.cli.chatting:chat", "Chat with a model of a running server."),
         Verb("compress", "serve.cli.compress:compress_file", "Compress a text here, without a server."),
+        Verb("recount", "serve.cli.recount:recount", "Count a reply's tokens again, without the server."),
         Verb("batch", "serve.cli.batch:batch_commands", "Files of requests, run by a server."),
         Verb("mcp", "serve.cli.mcp:mcp", "Serve the tools of compression to an MCP client."),
     ),

@@ -20,12 +20,14 @@ from compression.flags import Flag
 from compression.pipeline.compression_model import Receipt
 from serve.compress.request import CompressMessagesRequest
 from serve.compress.response import CompressMessagesResponse
-from serve.compress.service import ROUTE, json_response, use_receipt
+from serve.compress.service import ROUTE, json_response, use_receipts
 from serve.compressors.compressor import receipt_fields, token_terms
 from serve.http.middleware import fresh_id
 from serve.http.replies import Client
 from serve.money.admission import Admissions, Admitted, ChargedReply
-from serve.money.held_request import TokenTerms
+from serve.money.held_request import Promise, TokenTerms
+from serve.money.held_request import Receipt as Charged
+from serve.money.prices import promised_service
 from serve.prompt_compression.blocks import Message, find_blocks
 from serve.prompt_compression.compressed_chat import block_fields
 from serve.prompt_compression.options import (
@@ -64,6 +66,8 @@ class CompressedMessages:
     prompt: CompressedPrompt
     until: Mapping[str, int]
     metering: MeteringStatus
+    # Where the project asks for it, of what was charged.
+    promise: Promise | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +115,10 @@ class MessagesService:
         outcomes, caller = prepared.outcomes, admitted.caller
         metering: MeteringStatus = "persisted" if caller.metered else "not_applicable"
         due = [outcome for outcome in outcomes if outcome.is_due]
+        promise: Promise | None = None
         if due:
-            found, metering = await self._charged(admitted, prepared.settings, due, client)
+            found, receipt = await self._charged(admitted, prepared.settings, due, client)
+            metering, promise = receipt.settlement.status, receipt.promise
             done = iter(found)
             outcomes = [next(done) if outcome.is_due else outcome for outcome in outcomes]
         prompt = CompressedPrompt(tuple(map(_whole_if_nothing_saved, outcomes)))
@@ -121,7 +127,7 @@ class MessagesService:
             kept = await self.compressor.originals.keep(caller, prompt.originals, retain_s=retain_s)
             until = kept.until
         created = self.admissions.clock()
-        return CompressedMessages(f"cmp_{fresh_id()}", created, prepared, prompt, until, metering)
+        return CompressedMessages(f"cmp_{fresh_id()}", created, prepared, prompt, until, metering, promise)
 
     async def _charged(
         self,
@@ -129,7 +135,7 @@ class MessagesService:
         settings: PromptCompressionSettings,
         due: Sequence[BlockOutcome],
         client: Client,
-    ) -> tuple[list[BlockOutcome], MeteringStatus]:
+    ) -> tuple[list[BlockOutcome], Charged]:
         """Hold, compress what is pending, settle. All work is charged, whatever it saved."""
         (terms,) = admitted.parts
         observed, claims = self.compressor.metrics.begin(settings.model_id), Claims("work")
@@ -140,7 +146,7 @@ class MessagesService:
             try:
                 receipts = receipts_of(claims.outcomes)
                 total = sum_of(receipts)
-                use_receipt(held, total)
+                use_receipts(held, receipts)
                 for each in receipts:
                     observed.compressed(each)
                 written = None if total is None else orjson.dumps(receipt_fields(total)).decode()
@@ -151,7 +157,7 @@ class MessagesService:
                     claims.end_settlement(is_paid=False)
             claimed = {each.id for each in claims.outcomes}
             marked = [replace(each, is_cached=each.is_cached or each.id not in claimed) for each in found]
-            return marked, receipt.settlement.status
+            return marked, receipt
 
     async def _run(
         self, settings: PromptCompressionSettings, due: Sequence[BlockOutcome], caller: Caller
@@ -180,6 +186,8 @@ def sum_of(receipts: Sequence[Receipt]) -> Receipt | None:
         risk_flags=tuple(flags.values()),
         estimated_ratio=None,
         evidence_kept_probability=None,
+        source_sha256="",
+        kept_sha256="",
     )
 
 
@@ -218,6 +226,7 @@ def compressed_messages_fields(compressed: CompressedMessages) -> dict[str, Any]
         **answer.model_dump(),
         "messages": orjson.Fragment(messages.encode()),
         "blocks": [block_fields(each, compressed.until.get(each.id)) for each in prompt.outcomes],
+        **promised_service(compressed.metering, compressed.promise),
     }
 
 

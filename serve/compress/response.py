@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from billing.usage import MeteringStatus
 from serve.compressors.compressor import CompressReceipt
 from serve.http.openapi import OpenAIError, ValidationIssue
+from serve.money.prices import Metering
 from serve.prompt_compression.compressed_chat import CompressedBlock
 
 _RECEIPT_EXAMPLE: dict[str, Any] = {
@@ -64,6 +65,15 @@ _RETAINED = (
 )
 
 
+_SERVICE = "Absent unless the project has `proof`."
+
+
+class PromisedService(BaseModel):
+    """The record of a reply's usage, with its promise."""
+
+    metering: Metering = Field(description="The record of this request.")
+
+
 class ByteSpan(BaseModel):
     """A place in the UTF-8 of the input."""
 
@@ -119,6 +129,7 @@ class CompressResponse(BaseModel):
     )
     retained_until: int | None = Field(default=None, description=_RETAINED)
     receipt: CompressReceipt = Field(description="Store it with the request that uses the output.")
+    service: PromisedService | None = Field(default=None, description=_SERVICE)
 
 
 class CompressMessagesResponse(BaseModel):
@@ -142,6 +153,7 @@ class CompressMessagesResponse(BaseModel):
         description="`failed` if a part could not be compressed and is whole."
     )
     blocks: list[CompressedBlock] = Field(description="The parts that could be compressed, in their order.")
+    service: PromisedService | None = Field(default=None, description=_SERVICE)
 
 
 class BatchResult(BaseModel):
@@ -167,6 +179,7 @@ class BatchResult(BaseModel):
         default=None, description="The id of the item's original, where it is kept: `id` may be yours."
     )
     receipt: CompressReceipt | None = Field(default=None, description="As in a single compression.")
+    service: PromisedService | None = Field(default=None, description="As in a single compression.")
     detail: str | list[ValidationIssue] | None = Field(default=None, description="As in any error.")
     error: OpenAIError | None = Field(default=None, description="As in any error.")
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from operator import attrgetter
 from typing import Any, Literal
 
 import orjson
@@ -26,12 +27,19 @@ from compression.pipeline.errors import CompressionError, CompressorFailed, Inpu
 from compression.source.units import Slice
 from models.engine import TokenUsage
 from serve.compress.request import Asked, CompressInput, request_of, retain_s_of, wants_spans
-from serve.compressors.compressor import ServedCompressor, compressor_id, receipt_fields, token_terms
+from serve.compressors.compressor import (
+    ServedCompressor,
+    compressor_id,
+    receipt_fields,
+    receipts_sha256,
+    token_terms,
+)
 from serve.http.middleware import fresh_id
 from serve.http.replies import Client
 from serve.metrics.charged_requests import CompressMetrics
 from serve.money.admission import Admissions, Admitted, ChargedReply
-from serve.money.held_request import AlsoWrite, HeldRequest, MoreThanHeld, TokenTerms
+from serve.money.held_request import AlsoWrite, HeldRequest, MoreThanHeld, Promise, TokenTerms
+from serve.money.prices import promised_service
 from serve.originals.originals import Original, Originals
 from serve.tracing.request_record import step
 
@@ -124,13 +132,16 @@ class Compressed:
     result: CompressionResult
     kept: KeptFields | None
     metering: MeteringStatus
+    # Where the project asks for it.
+    promise: Promise | None = None
     retained_until: int | None = None
 
 
 # What usage events call compressions that were asked for by themselves, of one text, many, or messages.
 ROUTE = "compress"
 # What is written with the settlement of a compression, which is as it will be once its metering is known.
-AlsoWriteCompressed = Callable[[Callable[[MeteringStatus], Compressed]], AlsoWrite | None]
+Done = Callable[[MeteringStatus, "Promise | None"], Compressed]
+AlsoWriteCompressed = Callable[[Done], AlsoWrite | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,16 +207,15 @@ class CompressService:
         observed = self.metrics.begin(prepared.model_id)
         async with admitted.hold(tokens, observed) as held:
             result, kept = await self._run(prepared, JobTerms(payer=admitted.caller.project_id))
-            use_receipt(held, result.receipt)
+            use_receipts(held, [result.receipt])
             observed.compressed(result.receipt)
             receipt = orjson.dumps(receipt_fields(result.receipt)).decode()
             id_ = f"cmp_{fresh_id()}"
             done = partial(Compressed, id_, self.admissions.clock(), prepared, result, kept)
             also = None if also_write is None else also_write(done)
             settled = await held.settle("completed", receipt=receipt, also_write=also)
-        metering = settled.settlement.status
         until = await self._retain(admitted.caller, id_, prepared)
-        return done(metering, until)
+        return done(settled.settlement.status, settled.promise, until)
 
     async def compress_unmetered(self, prepared: PreparedCompression, terms: JobTerms) -> Compressed:
         """Compress without charging anyone. Raises what `CompressionModel.compress` raises."""
@@ -242,12 +252,13 @@ class CompressService:
         return result, await asyncio.to_thread(kept_of, text, result.kept)
 
 
-def use_receipt(held: HeldRequest, receipt: Receipt | None) -> None:
-    """Note what the receipt says, where there is one. Raises `CompressorFailed` if it exceeds the hold."""
-    if receipt is None:
+def use_receipts(held: HeldRequest, receipts: Sequence[Receipt]) -> None:
+    """Note what the receipts say, where there are any. Raises `CompressorFailed` if it exceeds the hold."""
+    if not receipts:
         return
+    original, output = (sum(map(attrgetter(name), receipts)) for name in ("original_tokens", "output_tokens"))
     try:
-        held.use(TokenUsage(receipt.original_tokens, receipt.output_tokens))
+        held.use(TokenUsage(original, output), receipts_sha256(receipts))
     except MoreThanHeld as error:
         raise CompressorFailed(str(error)) from None
 
@@ -271,7 +282,8 @@ def compressed_fields(compressed: Compressed) -> dict[str, Any]:
         fields["sizes"] = sized_fields(result.sizes)
     if prepared.retain_s:
         fields["retained_until"] = compressed.retained_until
-    return {**fields, "receipt": receipt_fields(result.receipt)}
+    service = promised_service(compressed.metering, compressed.promise)
+    return {**fields, "receipt": receipt_fields(result.receipt), **service}
 
 
 class CompressReply(ChargedReply):
@@ -290,9 +302,11 @@ class CompressReply(ChargedReply):
         compressed = await self._service.compress(admitted, self._prepared, tokens, self._written)
         return json_response(compressed_fields(compressed), admitted.reply_headers(compressed.metering))
 
-    def _written(self, done: Callable[[MeteringStatus], Compressed]) -> AlsoWrite | None:
+    def _written(self, done: Done) -> AlsoWrite | None:
         return self.also_write(
-            lambda charged: [orjson.dumps(compressed_fields(done(charged.settlement.status)))]
+            lambda charged: [
+                orjson.dumps(compressed_fields(done(charged.settlement.status, charged.promise)))
+            ]
         )
 
 

@@ -1,12 +1,14 @@
 """The compression models of this server, as requests of every kind meet them: options, bounds and receipts."""
 
 import asyncio
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice
 from typing import Annotated, Any, Literal, Protocol
 
+import orjson
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -172,6 +174,21 @@ class CompressReceipt(BaseModel):
         default=None, description="The calibration behind these estimates; null if the model has none."
     )
     risk_flags: list[RiskFlag] = Field(description="Empty if no risk was found.")
+    source_sha256: str = Field(
+        default="",
+        description="SHA-256 of the input's UTF-8, in hexadecimal; empty for a sum over several inputs.",
+    )
+    kept_sha256: str = Field(
+        default="",
+        description="SHA-256 of the kept spans, `[[start,end],…]` as JSON without spaces: code points of the input, "
+        "in output order.",
+    )
+
+
+def receipts_sha256(receipts: Iterable[Receipt]) -> str:
+    """What the usage event of these compressions commits to: `[[tokenizer,source,kept],…]` as JSON without spaces."""
+    parts = [(each.tokenizer, each.source_sha256, each.kept_sha256) for each in receipts]
+    return hashlib.sha256(orjson.dumps(parts)).hexdigest()
 
 
 def receipt_fields(receipt: Receipt) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from billing.ledger.ledger import Ledger
 from billing.ledger.price_list import PriceList
 from billing.rate_limits.rate_limits import RateLimits
 from billing.store.database import Work
+from billing.transparency.notes import Signer
 from billing.usage import Hold, MeteringStatus
 from billing.webhooks.limit_alerts import Refusals, RefusedLimit
 from models.errors import EngineRejected
@@ -76,6 +77,8 @@ class Admissions:
     limiter: RateLimits
     clock: Callable[[], datetime]
     interactive: Interactive = field(default_factory=Interactive)
+    # Signs the promises of replies; None: they carry none.
+    signer: Signer | None = None
     # What upkeep is to tell webhooks of.
     refusals: Refusals = field(default_factory=Refusals)
 
@@ -174,7 +177,10 @@ class Admitted:
                     check()
                 terms, hold, most = await self._hold(tokens, give_way)
             who = client or Client()
-            held = HeldRequest(hold, most, terms, stream, who, ledger, observed, clock, is_part, prompt)
+            signer = self.admissions.signer
+            held = HeldRequest(
+                hold, most, terms, stream, who, ledger, observed, clock, is_part, prompt, signer
+            )
             if stream:
                 current_record().stream = True
             yield held

@@ -11,6 +11,8 @@ from billing.errors import BillingError, UsageNotRecorded
 from billing.ledger.ledger import Ledger
 from billing.price import Cost, ModelPrice, cost, worst_case
 from billing.store.database import Work
+from billing.transparency.leaves import digest
+from billing.transparency.notes import Signer
 from billing.usage import Hold, MeteringStatus, Outcome, Saving, Settlement, UsageFigures, Used
 from models.engine import TokenUsage
 from serve.http.replies import Client
@@ -143,13 +145,40 @@ class ChargedPrompt:
 
 
 @dataclass(frozen=True, slots=True)
+class Promise:
+    """A leaf's `record`, as it is hashed, and the signed note that it will be in the log."""
+
+    record: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A settlement that begins: of a request, and of the part that is settled with it."""
+
+    outcome: Outcome
+    now: datetime
+    held: "Sequence[HeldRequest]"
+    used: Sequence[Used]
+    promises: Sequence[Promise | None]
+
+    def note_receipts(self, settlements: Sequence[Settlement]) -> None:
+        """Give each of them its receipt."""
+        rows = zip(self.held, self.used, settlements, self.promises, strict=True)
+        for one, what, settlement, promise in rows:
+            one.receipt = Receipt(one.usage, one.terms.price, what.cost, settlement, promise)
+
+
+@dataclass(frozen=True, slots=True)
 class Receipt:
-    """One request's usage and cost, and whether they are on record."""
+    """One request's usage and cost, and whether they are on record; with a promise that they will be in the log, where
+    the project asks for it."""
 
     usage: TokenUsage
     price: ModelPrice
     cost: Cost
     settlement: Settlement
+    promise: Promise | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -172,6 +201,9 @@ class HeldRequest:
     is_part: bool = False
     # If the prompt is compressed.
     prompt: ChargedPrompt | None = None
+    signer: Signer | None = None
+    # Of the tokens in `usage`, as the engine says.
+    tokens_sha256: str | None = field(default=None, init=False)
     usage: TokenUsage = field(default=TokenUsage(), init=False)
     # Set before the first byte of the reply leaves: what was delivered is paid for, even when the rest fails.
     delivered: bool = field(default=False, init=False)
@@ -194,13 +226,14 @@ class HeldRequest:
         used = MostTokens(self.usage.prompt_tokens, self.usage.completion_tokens)
         return 0 if self._released else self.terms.tokens.limited(used)
 
-    def use(self, usage: TokenUsage) -> None:
-        """The usage so far: what was held is all that this request can ever be charged. Raises `MoreThanHeld`."""
+    def use(self, usage: TokenUsage, tokens_sha256: str | None = None) -> None:
+        """The usage so far, with the hash of its tokens: what was held is all that this request can ever be charged.
+        Raises `MoreThanHeld`."""
         if self.hold.kind != "not_applicable" and not self.most.covers(usage):
             model_id = self.terms.tokens.model_id
             logger.critical("%s: usage %r exceeds the hold %r", model_id, usage, self.most)
             raise MoreThanHeld(f"{model_id}: it counted more tokens than its stated maximum")
-        self.usage = usage
+        self.usage, self.tokens_sha256 = usage, tokens_sha256
 
     async def settle(
         self, outcome: Outcome, *, receipt: str | None = None, also_write: AlsoWrite | None = None
@@ -215,8 +248,10 @@ class HeldRequest:
             used = [self._used(outcome, receipt)]
             held = [self, *self._used_parts()]
             used += [part._used(outcome, None) for part in held[1:]]
-            also = None if also_write is None else self._also(held, used, also_write)
-            self._settling = asyncio.create_task(self._write(outcome, held, used, also))
+            now = self.clock()
+            ending = Ending(outcome, now, held, used, self._promises(used, outcome, now))
+            also = None if also_write is None else self._also(ending, also_write)
+            self._settling = asyncio.create_task(self._write(ending, also))
         written = await asyncio.shield(self._settling)
         if isinstance(written, BillingError):
             raise written
@@ -242,54 +277,54 @@ class HeldRequest:
             minimum=minimum,
         )
         saving = self.prompt.saving_of(self.usage, charged, minimum) if self.prompt else None
-        figures = UsageFigures(prompt, completion, cached, self.stream, receipt, saving)
+        figures = UsageFigures(prompt, completion, cached, self.stream, receipt, saving, self.tokens_sha256)
         return Used(self.hold, figures, charged, self.terms.price.ppm)
 
-    async def _write(
-        self,
-        outcome: Outcome,
-        held: "Sequence[HeldRequest]",
-        used: Sequence[Used],
-        also: Work[None] | None,
-    ) -> Receipt | BillingError:
+    def _promises(self, used: Sequence[Used], outcome: Outcome, now: datetime) -> Sequence[Promise | None]:
+        if self.signer is None or not self.terms.caller.proof or self.hold.kind == "not_applicable":
+            return [None] * len(used)
+        records = self.ledger.records(used, outcome=outcome, now=now)
+        return [Promise(record, self.signer.receipt(digest(record))) for record in records]
+
+    async def _write(self, ending: Ending, also: Work[None] | None) -> Receipt | BillingError:
         """A loss is returned rather than raised: after a client left, nobody awaits this task to see its exception."""
         is_paid = False
         try:
             with step("settle"):
-                settlements = await self.ledger.settle_all(used, outcome=outcome, now=self.clock(), also=also)
+                settlements = await self.ledger.settle_all(
+                    ending.used, outcome=ending.outcome, now=ending.now, also=also
+                )
             is_paid = True
         except BillingError as lost:
             # With `also_write` it is not lost: neither was written, and nothing is owed.
-            for one in held:
+            for one in ending.held:
                 one.receipt = None
                 if isinstance(lost, UsageNotRecorded):
                     one.observed.lose()
             return lost
         finally:
             self._end_settlement(is_paid=is_paid)
-        for one, what, settlement in zip(held, used, settlements, strict=True):
-            one.receipt = Receipt(one.usage, one.terms.price, what.cost, settlement)
+        ending.note_receipts(settlements)
+        for one, what, settlement in zip(ending.held, ending.used, settlements, strict=True):
             one.observed.settle(one.usage, what.cost, settlement.status)
         assert self.receipt is not None
-        self._observe_saving(used)
+        self._observe_saving(ending.used)
         return self.receipt
 
     def _end_settlement(self, *, is_paid: bool) -> None:
         if self.prompt is not None:
             self.prompt.end_settlement(is_paid=is_paid)
 
-    def _also(self, held: "Sequence[HeldRequest]", used: Sequence[Used], also_write: AlsoWrite) -> Work[None]:
+    def _also(self, ending: Ending, also_write: AlsoWrite) -> Work[None]:
         """The writes for the receipts that there will be if all is written. What it raises leaves all as it was, to be
         released."""
         status: MeteringStatus = "not_applicable" if self.hold.kind == "not_applicable" else "persisted"
-        for one, what in zip(held, used, strict=True):
-            settled = Settlement(one.hold.event_id, status)
-            one.receipt = Receipt(one.usage, one.terms.price, what.cost, settled)
+        ending.note_receipts([Settlement(one.hold.event_id, status) for one in ending.held])
         assert self.receipt is not None
         try:
             return also_write(self.receipt)
         except BaseException:
-            for one in held:
+            for one in ending.held:
                 one.receipt, one._is_settled_with_whole = None, False
             self._end_settlement(is_paid=False)
             raise

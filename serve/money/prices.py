@@ -14,7 +14,7 @@ from billing.ledger.ledger import Ledger
 from billing.ledger.price_list import PriceList
 from billing.price import WHOLE_PPM, ModelPrice, usd
 from billing.usage import MeteringStatus
-from serve.money.held_request import Receipt
+from serve.money.held_request import Promise, Receipt
 
 
 class PriceBook:
@@ -77,9 +77,23 @@ def charged_fields(receipt: Receipt) -> dict[str, Any]:
                 "minimum_applied": receipt.cost.minimum_applied,
                 "request_cost_usd": usd(receipt.cost.nano_usd),
             },
-            "metering": {"persisted": receipt.settlement.persisted, "status": receipt.settlement.status},
+            "metering": metering_fields(receipt.settlement.status, receipt.promise),
         },
     }
+
+
+def metering_fields(status: MeteringStatus, promise: Promise | None) -> dict[str, Any]:
+    """The contract's `metering`, with the promise where there is one."""
+    return {"persisted": status == "persisted", "status": status, **proof_fields(promise)}
+
+
+def proof_fields(promise: Promise | None) -> dict[str, Any]:
+    return {} if promise is None else {"proof": {"record": promise.record, "note": promise.note}}
+
+
+def promised_service(status: MeteringStatus, promise: Promise | None) -> dict[str, Any]:
+    """The `service` of a reply that has it for a promise alone."""
+    return {} if promise is None else {"service": {"metering": metering_fields(status, promise)}}
 
 
 def document_cached_price(schema: dict[str, Any]) -> None:
@@ -108,8 +122,28 @@ def price_fields(price: ModelPrice) -> dict[str, float]:
     }
 
 
+def document_proof(schema: dict[str, Any]) -> None:
+    """Add to a shape's JSON schema the promise that it has only in projects with `proof`."""
+    schema["properties"]["proof"] = proof_schema("this usage")
+
+
+def proof_schema(of: str) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "description": f"The promise that {of} will be in the transparency log within a minute. Absent unless the "
+        "project has `proof`.",
+        "properties": {
+            "record": {"type": "string", "description": "What the leaf commits to, as it is hashed: JSON."},
+            "note": {"type": "string", "description": "The hash of it as a signed note."},
+        },
+        "required": ["record", "note"],
+    }
+
+
 class Metering(BaseModel):
     """The record of the usage."""
+
+    model_config = ConfigDict(json_schema_extra=document_proof)
 
     persisted: bool = Field(description="True once it is committed in the ledger.")
     status: MeteringStatus = Field(

@@ -5,6 +5,7 @@ it does not know. More can only come of what rewrites the text before: composed 
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from math import ceil, prod
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,12 @@ class _Reader:
 
 # Between parts that are joined, and between messages that are put together.
 JOINT_BYTES = 2
+
+
+def bound_fields(making: PromptMaking | None) -> dict[str, int] | None:
+    """The fields of the `PromptBound` that is proven of these prompts, if one is."""
+    bound = proven_bound(making) if making is not None else None
+    return asdict(bound) if bound is not None else None
 
 
 def proven_bound(making: PromptMaking) -> PromptBound | None:

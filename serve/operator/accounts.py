@@ -66,6 +66,9 @@ class Project(View):
         PlainValidator(_parsed),
         WithJsonSchema({"anyOf": [{"type": "object", "additionalProperties": True}, {"type": "null"}]}),
     ] = Field(description="How its chats are compressed; null: not at all.")
+    proof: bool = Field(
+        description="Whether its replies carry promises that their usage will be in the transparency log."
+    )
     conversations_by_keep: Annotated[dict[str, float] | None, BeforeValidator(_shares)] = Field(
         validation_alias="size_step",
         description="Shares of its conversations by the `keep` that they have now, `whole` among them, where "

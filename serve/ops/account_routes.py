@@ -86,6 +86,7 @@ def project_routes(kept: KeptAnswers) -> APIRouter:
                 metered=body.metered is not False,
                 limits=body.limits(),
                 compression=_compression(admin, body),
+                proof=bool(body.proof),
             )
 
         return await kept.once(admin, key, f"project {body!r}", make)

@@ -82,15 +82,19 @@ class ProjectChange(AdminBody):
     compression: dict[str, Any] | None = Field(
         None, description="How its chats are compressed unless a request says so itself; null: not at all."
     )
+    proof: bool | None = Field(
+        None,
+        description="Whether its replies carry promises that their usage will be in the transparency log.",
+    )
 
     def settings(self) -> dict[str, Any]:
         """Those that the request names, as `Accounts.change_project` takes them."""
-        named = self.given(*ProjectLimits.__dataclass_fields__, "metered", "compression")
+        named = self.given(*ProjectLimits.__dataclass_fields__, "metered", "compression", "proof")
         # Of these null says nothing.
         return {
             name: value
             for name, value in named.items()
-            if value is not None or name not in ("metered", "weight")
+            if value is not None or name not in ("metered", "weight", "proof")
         }
 
     def limits(self) -> ProjectLimits:

@@ -11,16 +11,17 @@ from pydantic import BaseModel, Field, WithJsonSchema
 
 from billing.errors import BillingError
 from billing.preservation.sizes import SizedFor
-from billing.price import Cost, ModelPrice, cost, usd
+from billing.price import Cost, ModelPrice, cost, dearer_nano_usd, usd
 from billing.usage import MeteringStatus, PromptCompression, Saving
 from models.engine import TokenUsage
-from serve.compressors.compressor import CompressReceipt, receipt_fields
+from serve.compressors.compressor import CompressReceipt, receipt_fields, receipts_sha256
 from serve.metrics.charged_requests import ObservedPrompt, Reason
 from serve.money.held_request import ChargedPrompt, HeldRequest, MoreThanHeld, MostTokens, Receipt
+from serve.money.prices import proof_fields, proof_schema
 from serve.originals.originals import Kept, Original
 from serve.prompt_compression.blocks import Block
 from serve.prompt_compression.options import PromptCompressionSettings
-from serve.prompt_compression.outcome import BlockOutcome, Claims, CompressedPrompt, tokens_of
+from serve.prompt_compression.outcome import BlockOutcome, Claims, CompressedPrompt, receipts_of, tokens_of
 
 # Counted from the end of the reply, when the work beside it has usually ended.
 ASIDE_S = 5.0
@@ -126,18 +127,18 @@ class CompressedChat(ChargedPrompt):
                     await claimed[0].when_unclaimed()
 
     def begin_settlement(self) -> HeldRequest | None:
-        """Claim what nobody else has paid for, or is about to. Nothing is charged where the engine's count of both
-        prompts shows that it would not have paid after all: the next request may pay."""
+        """Claim what nobody else has paid for, or is about to. Nothing is charged unless the engine's count of both
+        prompts shows that it has paid: else the next request may pay."""
         if self.part is None:
             return None
         charged = self.result.charged
-        is_dearer = self.original_tokens is not None and self.saved_nano_usd < self.cost_nano_usd
+        is_dearer = self.saved_nano_usd < self.cost_nano_usd
         self._claims = Claims("sent")
         self._claims.take(() if is_dearer else charged)
         claimed = self._claims.outcomes
         others = {each.id for each in charged if each.shared.is_paid or each.shared.is_claimed}
         self.result = self.result.paid_by_others(others - {each.id for each in claimed})
-        self.part.use(tokens_of(claimed))
+        self.part.use(tokens_of(claimed), receipts_sha256(receipts_of(claimed)))
         return self.part if claimed else None
 
     def end_settlement(self, *, is_paid: bool) -> None:
@@ -291,6 +292,9 @@ class CompressionReport(BaseModel):
     saved_usd: float = Field(description="What the prompt would have cost more, in USD.")
     cost_usd: float = Field(description="What its compression costs, in USD: a charge of its own.")
     net_usd: float = Field(description="`saved_usd` less `cost_usd`.")
+    credited_usd: float = Field(
+        description="What is credited at once, in USD, where the chat was dearer than without compression."
+    )
     blocks: Annotated[list[CompressedBlock], _OBJECTS] = Field(
         description="Each part that could be compressed: `message` and `part` (positions, from 0), all `parts` that "
         "were compressed together, `compressed`, `cached`, the `reason` it was sent whole, its `id`, and its `receipt` "
@@ -312,11 +316,24 @@ def compression_fields(compressed: CompressedChat, receipt: Receipt) -> dict[str
         saved_usd=usd(saved),
         cost_usd=usd(spent),
         net_usd=usd(saved - spent),
+        credited_usd=usd(_credited(compressed, receipt)),
         blocks=[],
     )
     outcomes = compressed.result.outcomes
     blocks = [block_fields(each, compressed.retained_until(each.id)) for each in outcomes]
-    return {**report.model_dump(), "blocks": blocks}
+    part = compressed.part.receipt if compressed.part is not None else None
+    return {**report.model_dump(), "blocks": blocks, **proof_fields(part.promise if part else None)}
+
+
+def _credited(compressed: CompressedChat, receipt: Receipt) -> int:
+    if receipt.settlement.status == "not_applicable":
+        return 0
+    return dearer_nano_usd(
+        saved_nano_usd=compressed.saved_nano_usd,
+        compression_nano_usd=compressed.cost_nano_usd,
+        written_off_nano_usd=receipt.settlement.written_off_nano_usd,
+        charged_nano_usd=receipt.cost.nano_usd - receipt.settlement.written_off_nano_usd,
+    )
 
 
 def document_compression(schema: dict[str, Any]) -> None:
@@ -328,7 +345,8 @@ def document_compression(schema: dict[str, Any]) -> None:
         "properties": {
             name: {key: value for key, value in member.items() if key != "title"}
             for name, member in members.items()
-        },
+        }
+        | {"proof": proof_schema("its compression's charge, an event of its own,")},
     }
 
 

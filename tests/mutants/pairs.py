@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import SIMULATION, Mutant
 
 PARTS = "tests/serve/money/test_parts.py"
+DEARER = "tests/billing/ledger/test_dearer.py"
 PAIRS = "tests/billing/ledger/test_pairs.py"
 PRICED = "tests/serve/chat/test_priced_compression.py"
 SHARED = "tests/serve/chat/test_shared_compression.py"
@@ -49,8 +50,8 @@ PAIR_MUTANTS = (
     Mutant(
         "of a pair one is posted",
         "billing/ledger/ledger_sql.py",
-        "    return [_post(connection, event, amount) for event, amount in zip(events, freed, strict=True)]\n",
-        "    return [_post(connection, events[0], freed[0])] * len(events)\n",
+        "    posted = [_post(connection, event, amount) for event, amount in zip(events, freed, strict=True)]\n",
+        "    posted = [_post(connection, events[0], freed[0])] * len(events)\n",
         (SIMULATION,),
     ),
     Mutant(
@@ -150,5 +151,29 @@ PAIR_MUTANTS = (
         "(tokens.sent if pays else tokens.whole) - BESIDE_TOKENS",
         "(tokens.sent if pays else 0) - BESIDE_TOKENS",
         (f"{WORTH}::test_a_block_that_is_sent_whole_counts_towards_the_request_s_minimum",),
+    ),
+    Mutant(
+        "a chat that was dearer for its compression is credited nothing",
+        "billing/ledger/ledger_sql.py",
+        "    if dearer:\n        adjustment_rows",
+        "    if dearer < 0:\n        adjustment_rows",
+        (f"{DEARER}::test_a_chat_of_which_more_was_sent_is_credited_the_difference",),
+    ),
+    Mutant(
+        "a chat that the ledger knew is credited again",
+        "billing/ledger/ledger_sql.py",
+        "        if one.is_new and event.compression is not None:\n",
+        "        if event.compression is not None:\n",
+        (f"{DEARER}::test_a_settlement_whose_answer_was_lost_credits_once",),
+    ),
+    Mutant(
+        "a compression is charged although its whole prompt was not counted",
+        "serve/prompt_compression/compressed_chat.py",
+        "        is_dearer = self.saved_nano_usd < self.cost_nano_usd\n",
+        "        is_dearer = self.original_tokens is not None and self.saved_nano_usd < self.cost_nano_usd\n",
+        (
+            "tests/serve/chat/test_never_dearer.py::"
+            "test_a_chat_whose_whole_prompt_was_not_counted_pays_for_no_compression",
+        ),
     ),
 )

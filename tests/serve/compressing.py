@@ -199,6 +199,13 @@ class Compressing:
         self.key = (await self.accounts.keys.create(f"{name}/project", "key", now=now))[1]
         return self.key
 
+    async def new_project_key(self) -> str:
+        """Another key of the same project, which knows its settings as they are now."""
+        self.key = (
+            await self.accounts.keys.create(f"{self.workspace}/project", uuid4().hex, now=datetime.now(UTC))
+        )[1]
+        return self.key
+
     def post(self, path: str, body: Any, *, key: str | None = None, **headers: str) -> Client:
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         fields = {"Content-Type": "application/json", "X-Request-ID": "compress", **headers}
@@ -361,7 +368,9 @@ async def compressing(
         )
         for name in ("lexical", "free")
     }
-    admissions = Admissions(prices=book, ledger=ledger, limiter=limiter, clock=clock)
+    admissions = Admissions(
+        prices=book, ledger=ledger, limiter=limiter, clock=clock, signer=notes.signer(b"p" * 32)
+    )
     originals = Originals(
         OriginalStore(database, grace_s=grace_s),
         pepper=b"p" * 32,

@@ -14,14 +14,25 @@ SELECT w.id, w.posted_nano_usd, w.held_nano_usd, w.collected_nano_usd, w.spend_l
     (SELECT coalesce(sum(amount_nano_usd), 0) FROM holds h WHERE h.workspace_id = w.id),
     (SELECT coalesce(sum(cost_nano_usd - written_off_nano_usd), 0) FROM usage_events e WHERE e.workspace_id = w.id),
     (SELECT coalesce(sum(cost_nano_usd), 0) FROM usage_events e WHERE e.workspace_id = w.id AND e.offline),
-    (SELECT coalesce(sum(nano_usd), 0) FROM collections c WHERE c.workspace_id = w.id AND c.state != 'void')
+    (SELECT coalesce(sum(nano_usd), 0) FROM collections c WHERE c.workspace_id = w.id AND c.state != 'void'),
+    w.credited_nano_usd, (SELECT coalesce(-sum(nano_usd), 0) FROM adjustments a WHERE a.workspace_id = w.id)
 FROM workspaces w"""
 _MONTHS = """
-SELECT w.id, e.month, sum(e.cost_nano_usd - e.written_off_nano_usd), sum(iif(e.offline, e.cost_nano_usd, 0)),
+SELECT w.id, e.month, sum(e.cost_nano_usd - e.written_off_nano_usd + coalesce(a.nano_usd, 0)),
+    sum(iif(e.offline, e.cost_nano_usd, 0)),
     iif(e.month = w.month, w.month_posted_nano_usd,
         (SELECT m.posted_nano_usd FROM workspace_months m WHERE m.workspace_id = w.id AND m.month = e.month)),
     w.monthly_limit_nano_usd
-FROM workspaces w JOIN usage_events e ON e.workspace_id = w.id GROUP BY w.id, e.month"""
+FROM workspaces w JOIN usage_events e ON e.workspace_id = w.id LEFT JOIN adjustments a ON a.event_id = e.event_id
+GROUP BY w.id, e.month"""
+# Chats whose credit is not what they were dearer for their compression. What was written off of both is not owed.
+_CREDITS = """
+SELECT c.event_id, count(a.id), coalesce(-sum(a.nano_usd), 0), max(0, min(c.cost_nano_usd - c.written_off_nano_usd,
+    c.compression_nano_usd - c.saved_nano_usd - c.written_off_nano_usd - coalesce(p.written_off_nano_usd, 0))) AS due
+FROM usage_events c LEFT JOIN usage_events p ON p.event_id = c.paired_with
+LEFT JOIN adjustments a ON a.event_id = c.event_id
+WHERE c.compression IS NOT NULL AND c.rowid > ? GROUP BY c.event_id
+HAVING count(a.id) != (due > 0) OR coalesce(-sum(a.nano_usd), 0) != due"""
 _EVENTS = """
 SELECT rowid, event_id, request_id, paired_with, compression_nano_usd FROM usage_events WHERE rowid > ?"""
 _HAS_SPOOL = "SELECT 1 FROM sqlite_master WHERE name = 'spooled_events'"
@@ -71,6 +82,7 @@ class Auditor:
 
     def look(self) -> None:
         """After a transaction of the ledger."""
+        self._check_credits(since=self._last_row)
         self._read_events()
         self._check_balances()
         self._check_months()
@@ -96,6 +108,7 @@ class Auditor:
         """When nothing went wrong for a while."""
         if self._leases:
             self._violate(f"{len(self._leases)} holds are still open at rest")
+        self._check_credits(since=0)
         for what in self._tree.look(anew=True):
             self._violate(what)
         if waiting := self._tree.waiting():
@@ -129,16 +142,20 @@ class Auditor:
 
     def _check_balances(self) -> None:
         for row in self._driver.execute(_BALANCES):
-            workspace_id, posted, held, collected, limit, holds, events, offline, cut = row
-            if (held, posted, collected) != (holds, events, cut):
+            workspace_id, posted, held, collected, limit, holds, events, offline, cut, credited, given = row
+            if (held, posted, collected, credited) != (holds, events, cut, given):
                 self._violate(
-                    f"{workspace_id}: held, posted, collected are {(held, posted, collected)}, "
-                    f"and add up to {(holds, events, cut)}"
+                    f"{workspace_id}: held, posted, collected, credited are {(held, posted, collected, credited)}, "
+                    f"and add up to {(holds, events, cut, given)}"
                 )
-            if limit is not None and posted > limit + offline:
+            if limit is not None and posted - credited > limit + offline:
                 self._violate(
                     f"{workspace_id}: posted {posted} of a limit of {limit} (and {offline} offline)"
                 )
+
+    def _check_credits(self, *, since: int) -> None:
+        for event_id, credits, given, due in self._driver.execute(_CREDITS, (since,)):
+            self._violate(f"{event_id} was dearer by {due}, and got {given} in {credits} credits")
 
     def _check_months(self) -> None:
         for workspace_id, month, charged, offline, stored, limit in self._driver.execute(_MONTHS):

@@ -138,6 +138,7 @@ COMPRESSION_HELP = (
 )
 Compression = Annotated[str | None, typer.Option(metavar="JSON|off", help=COMPRESSION_HELP)]
 OFF = "off"
+PROOF_HELP = "Whether its replies carry promises that their usage will be in the transparency log."
 RATES = ("--requests-per-minute", "--tokens-per-minute", "--max-in-flight")
 
 
@@ -151,6 +152,7 @@ def create_project(
     max_in_flight: PerMinute = None,
     weight: Weight = 1,
     compression: Compression = None,
+    proof: Annotated[bool, typer.Option(help=PROOF_HELP)] = False,
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
 ) -> None:
@@ -160,7 +162,7 @@ def create_project(
     made = on_accounts(
         config,
         lambda operator: operator.create_project(
-            workspace, name, metered=metered, limits=limits, compression=default
+            workspace, name, metered=metered, limits=limits, compression=default, proof=proof
         ),
     )
     output.show(made, as_json)
@@ -177,11 +179,12 @@ def set_project(
     max_in_flight: PerMinute = None,
     weight: NewWeight = None,
     compression: Compression = None,
+    proof: Annotated[bool | None, typer.Option("--proof/--no-proof", help=PROOF_HELP)] = None,
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
 ) -> None:
-    """Change a project's rate limits, its weight, how its chats are compressed, or whether it is metered; what is not
-    named stays."""
+    """Change a project's rate limits, its weight, how its chats are compressed, whether it is metered, or whether its
+    replies carry promises; what is not named stays."""
     values = rates(requests_per_minute, tokens_per_minute, max_in_flight)
     if weight is not None:
         values["weight"] = weight
@@ -189,7 +192,9 @@ def set_project(
         values["metered"] = metered
     if compression is not None:
         values["compression"] = _stored_default(compression, config)
-    require_one(values, "--metered/--no-metered", *RATES, "--weight", "--compression")
+    if proof is not None:
+        values["proof"] = proof
+    require_one(values, "--metered/--no-metered", *RATES, "--weight", "--compression", "--proof/--no-proof")
     output.show(on_accounts(config, lambda operator: operator.change_project(project, values)), as_json)
 
 

@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeGuard
 
 from pydantic_core import from_json, to_json
 
+from models.counted_tokens import token_ids_of
 from models.engine import EngineChunk, EngineFault, EngineRequest, ReplicaEngine, TokenUsage
 from models.engine_kinds import RestartingEngine
 from models.errors import EngineFailed
@@ -28,20 +29,20 @@ from serve.cluster.replicas.spare_scores import SpareScores
 from serve.fairness.replica_turns import FairGeneration
 from serve.fairness.spare_time import SpareTime
 from serve.metrics.counts import ReplicaMetrics
-from serve.money.prompt_bound import proven_bound
+from serve.money.prompt_bound import bound_fields
 from serve.processes.connections import Connections, Place
 from serve.processes.listener import BACKLOG, Acceptor, Listener, bound_socket
 from serve.processes.process_setup import allow_open_files, files_to_spare
 
 # The limit of a stream's buffer: beyond twice as many unread bytes, reading from the network pauses.
 READ_AHEAD_BYTES = 2**18
-TOKEN_BYTES = 32
+TOKEN_BYTES, DIGEST_BYTES = 32, 32
 # The token, and the bytes of the request that follow.
 ASKED = Struct(f"!{TOKEN_BYTES}sI")
-# Kind, tokens of prompt, completion, cache and reasoning, bytes that follow.
+# Kind; tokens of prompt, completion, cache, reasoning; bytes that follow, which begin with a chunk's hash or zeros.
 HEAD = Struct("!BIIIII")
-_CHUNK, _LAST_CHUNK, _FAULT, _REFUSAL, _CACHED, _LAST_WITH_REPLY = range(6)
-# How many token ids of the reply stand before the last bytes.
+_CHUNK, _LAST_CHUNK, _FAULT, _REFUSAL, _CACHED, _LAST_WITH_REPLY, _LAST_WITH_TOKENS = range(7)
+# How many token ids of the reply stand before the last bytes, or how many bytes of JSON of all token ids.
 REPLY = Struct("!I")
 REFUSAL = HEAD.pack(_REFUSAL, 0, 0, 0, 0, 0)
 # A key of a prompt's beginning, and a token id, as the machines of a cluster write them.
@@ -109,8 +110,12 @@ def frame(item: EngineChunk | EngineFault) -> bytes:
         fault = to_json(item)
         return HEAD.pack(_FAULT, 0, 0, 0, 0, len(fault)) + fault
     usage, kind, data = item.usage, _LAST_CHUNK if item.finished else _CHUNK, item.data
-    if item.reply:
+    if item.token_ids is not None:
+        kind, told = _LAST_WITH_TOKENS, to_json(item.token_ids.fields())
+        data = REPLY.pack(len(told)) + told + data
+    elif item.reply:
         kind, data = _LAST_WITH_REPLY, REPLY.pack(len(item.reply)) + array(KEY, item.reply).tobytes() + data
+    data = bytes.fromhex(item.tokens_sha256 or "00" * DIGEST_BYTES) + data
     tokens = (usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.reasoning_tokens)
     return HEAD.pack(kind, *tokens, len(data)) + data
 
@@ -123,11 +128,16 @@ async def read_frame(source: Source) -> EngineChunk | EngineFault:
     data = await source.readexactly(size) if size else b""
     if kind == _FAULT:
         return EngineFault(**from_json(data))
+    digest, data = data[:DIGEST_BYTES], data[DIGEST_BYTES:]
+    tokens_sha256, token_ids = digest.hex() if any(digest) else None, None
+    reply: tuple[int, ...] = ()
     if kind == _LAST_WITH_REPLY:
         end = REPLY.size + REPLY.unpack_from(data)[0] * array(KEY).itemsize
-        reply = tuple(array(KEY, data[REPLY.size : end]))
-        return EngineChunk(data[end:], TokenUsage(*tokens), finished=True, reply=reply)
-    return EngineChunk(data, TokenUsage(*tokens), finished=kind == _LAST_CHUNK)
+        reply, data = tuple(array(KEY, data[REPLY.size : end])), data[end:]
+    elif kind == _LAST_WITH_TOKENS:
+        end = REPLY.size + REPLY.unpack_from(data)[0]
+        token_ids, data = token_ids_of(from_json(data[REPLY.size : end])), data[end:]
+    return EngineChunk(data, TokenUsage(*tokens), kind != _CHUNK, reply, tokens_sha256, token_ids)
 
 
 def prompt_is_read(item: EngineChunk | EngineFault, request: EngineRequest) -> TypeGuard[EngineChunk]:
@@ -331,13 +341,6 @@ class _Line:
         self._writer.close()
 
 
-def bound_of(engine: ReplicaEngine) -> dict[str, int] | None:
-    """The fields of the `PromptBound` that is proven of its prompts, if one is."""
-    making = engine.prompt_making
-    bound = proven_bound(making) if making is not None else None
-    return asdict(bound) if bound is not None else None
-
-
 class Replica:
     """To be made and used in one event loop. `start_again` makes an engine in the place of one that died; `give_up` is
     called where it cannot, or is None. `metrics`, where it has any, are counted in the same loop; `spare_share`: of the
@@ -353,7 +356,7 @@ class Replica:
         spare_share: float = 0.0,
     ) -> None:
         # Of every engine that follows too: template and tokenizer stay.
-        self._bound = bound_of(engine)
+        self._bound = bound_fields(engine.prompt_making)
         self._contents, self._metrics = CacheContents(engine.cache_tokens), metrics
         self._engine = RestartingEngine(engine, start_again, give_up=give_up, restarted=self._restarted)
         self._fair = FairGeneration(

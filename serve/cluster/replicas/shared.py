@@ -12,11 +12,12 @@ from models.engine import EngineChunk, EngineFault, EngineRequest, SleepableEngi
 from models.engine_kinds import RestartingEngine
 from models.errors import EngineFailed
 from serve.cluster.replicas.applications import bound_key
-from serve.cluster.replicas.port import ADDRESS_KEY, Ports, ReplicaPort, bound_of
+from serve.cluster.replicas.port import ADDRESS_KEY, Ports, ReplicaPort
 from serve.fairness.engine_turns import EngineTurns, TurnsObserver
 from serve.fairness.model_turns import TurnTerms
 from serve.fairness.replica_turns import FairGeneration
 from serve.metrics.counts import ReplicaMetrics
+from serve.money.prompt_bound import bound_fields
 
 
 class SharedReplica:
@@ -32,7 +33,9 @@ class SharedReplica:
         metrics: Mapping[str, ReplicaMetrics],
         observer: TurnsObserver | None = None,
     ) -> None:
-        self._bounds = {bound_key(model): bound_of(engine) for model, engine in engines.items()}
+        self._bounds = {
+            bound_key(model): bound_fields(engine.prompt_making) for model, engine in engines.items()
+        }
         self._engines = {
             model: RestartingEngine(one, None, give_up=give_up) for model, one in engines.items()
         }

@@ -239,7 +239,7 @@ def test_a_project_keeps_what_is_not_set(on: Pith) -> None:
         (
             ("project", "set", "acme/p"),
             "--metered/--no-metered, --requests-per-minute, --tokens-per-minute, --max-in-flight, --weight, "
-            "--compression",
+            "--compression, --proof/--no-proof",
         ),
     ],
 )
@@ -249,6 +249,13 @@ def test_a_set_without_options_says_what_to_give(on: Pith, arguments: tuple[str,
     done = on(*arguments)
     assert done.code == 2
     assert done.complaint() == f"nothing to change: give one or more of {options}"
+
+
+def test_a_project_is_made_and_told_to_promise_its_usage(on: Pith) -> None:
+    on("workspace", "create", "acme")
+    assert on("project", "create", "acme", "p", "--proof", "--json").json()["proof"] is True
+    assert on("project", "set", "acme/p", "--no-proof", "--json").json()["proof"] is False
+    assert on("project", "set", "acme/p", "--weight", 2, "--json").json()["proof"] is False
 
 
 def test_a_projects_weight_is_given_and_changed_and_stays_with_the_rest(on: Pith) -> None:

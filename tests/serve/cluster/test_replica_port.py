@@ -21,7 +21,7 @@ from tests.serve.cluster.ports import neighbours
 DEADLINE_S = 60
 CHUNKS = (
     EngineChunk("data: {…}\n\n".encode(), TokenUsage(7, 1, 0), finished=False),
-    EngineChunk(b"", TokenUsage(7, 3, 4), finished=False),
+    EngineChunk(b"", TokenUsage(7, 3, 4), finished=False, tokens_sha256="ab" * 32),
     EngineChunk(bytes(range(256)) * 4096, TokenUsage(2**32 - 1, 5, 4, 3), finished=True),
 )
 # The last of one that keeps its reply.

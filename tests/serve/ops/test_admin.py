@@ -180,6 +180,14 @@ def test_every_answer_is_documented_with_its_fields_or_as_a_file(ops: Ops) -> No
     assert {"application/jsonl", "application/vnd.apache.parquet"} <= export["content"].keys()
 
 
+def test_a_project_is_told_to_promise_its_usage_and_null_says_nothing(ops: Ops) -> None:
+    ops.made("workspaces", name="promising")
+    made = ops.made("projects", workspace="promising", name="p", proof=True)
+    path = f"/admin/v1/projects/{made['id']}"
+    changed = [ops.admin.patch(path, json={"proof": said}).json()["proof"] for said in (None, False)]
+    assert [made["proof"], *changed] == [True, True, False]
+
+
 def test_a_key_is_made_changed_rotated_and_revoked_with_its_powers(ops: Ops) -> None:
     ops.made("workspaces", name="acme", spend_limit_usd="12.5")
     project = ops.made("projects", workspace="acme", name="search", requests_per_minute=7, weight=3)
@@ -671,7 +679,7 @@ READ_ALONE = {
 }
 NOT_OVER_HTTP = {
     *("init", "serve", "stop", "drain", "reload", "status", "models", "chat", "mcp", "backup", "restore"),
-    *("archive", "config check", "compress", "tune"),
+    *("archive", "config check", "compress", "recount", "tune"),
     *(f"batch {verb}" for verb in ("submit", "status", "cancel", "output", "list")),
 }
 
