@@ -3,7 +3,7 @@
 Times are of microseconds in UTC, money is 64-bit integers of nano-USD.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -51,13 +51,15 @@ class RowWriter:
         self._waiting = []
 
 
-def rows_of(path: Path, names: Sequence[str]) -> Iterator[Row]:
-    """All of a file whose columns are these, in its order, a bounded number at a time. Raises `ArchiveDamaged`."""
+def rows_of(path: Path, names: Sequence[str], *, may_lack: Collection[str] = ()) -> Iterator[Row]:
+    """All of a file whose columns are these, in its order, a bounded number at a time. None stands for a column that it
+    lacks and `may_lack`. Raises `ArchiveDamaged`."""
     with _opened(path) as file:
-        if file.schema_arrow.names != list(names):
+        own = file.schema_arrow.names
+        if own != [name for name in names if name in own or name not in may_lack]:
             raise ArchiveDamaged(f"{path}: has other columns than usage events")
         for batch in file.iter_batches(batch_size=READ_AT_ONCE):
-            yield from batch.to_pylist()
+            yield from (dict.fromkeys(names) | row for row in batch.to_pylist())
 
 
 def row_with(path: Path, column: str, value: str) -> Row | None:

@@ -26,6 +26,7 @@ from billing.archive.month_files import (
     check_files,
     digest_of,
     events_name,
+    events_of,
     manifest_of,
     require_own,
     reread,
@@ -36,7 +37,7 @@ from billing.archive.month_sql import Month, drop_table, now_of, tables_of
 from billing.books.proof import WAIT_S, WAITS, prove
 from billing.errors import ArchiveRefused, LedgerUnavailable
 from billing.ledger.spool import Spool
-from billing.parquet import RowWriter, row_with, rows_of
+from billing.parquet import RowWriter, row_with
 from billing.rollups import checkpoint_sql
 from billing.rollups.archived import (
     ArchivedMonth,
@@ -233,7 +234,7 @@ class Archiver:
         """What the files have is what the transparency log has: it can be proven from them. Raises `ArchiveRefused`."""
         await self._database.read(partial(month_sql.require_logged, month=month))
         for path in paths:
-            rows, places = rows_of(path, list(COLUMNS)), Places()
+            rows, places = events_of(path), Places()
             while piece := await asyncio.to_thread(_next_of, rows):
                 if missing := await self._database.read(partial(places.missing, rows=piece)):
                     raise ArchiveRefused(

@@ -184,6 +184,8 @@ def _kind(column_type: Any) -> str:
 
 
 COLUMNS = {column.name: _kind(column.type) for column in usage_events.columns}
+# Columns that came when there were files already.
+_LATER = frozenset({"tokens_sha256"})
 # Workspace, day, month charged, project, key, model, route.
 Key = tuple[str, ...]
 
@@ -205,11 +207,16 @@ class Reread:
         return found
 
 
+def events_of(path: Path) -> Iterator[Event]:
+    """In the file's order. Raises `ArchiveDamaged`."""
+    return rows_of(path, list(COLUMNS), may_lack=_LATER)
+
+
 def reread(paths: Sequence[Path], stretches: Sequence[Stretch], sums: Iterable[Sum]) -> Reread:
     """Reads the files, in the memory of their sums. Raises `ArchiveDamaged` where their events are not those of the
     stretches, or do not add up to `sums`."""
     found = Reread()
-    events = merge(*(rows_of(path, list(COLUMNS)) for path in paths), key=lambda event: event["event_id"])
+    events = merge(*map(events_of, paths), key=lambda event: event["event_id"])
     ahead = next(events, None)
     for stretch in stretches:
         ahead = _read_stretch(found, stretch, ahead, events)
