@@ -50,7 +50,7 @@ from billing.rollups.archived import (
 from billing.rollups.checkpoint_sql import Sum
 from billing.store.database import Database, PatientWork
 from billing.store.rollup_tables import late_events
-from billing.transparency.places import Places
+from billing.transparency import places
 
 EVENTS_IN_FILE = 5_000_000
 PAGE_ROWS = 5000
@@ -234,7 +234,7 @@ class Archiver:
         """What the files have is what the transparency log has: it can be proven from them. Raises `ArchiveRefused`."""
         await self._database.read(partial(month_sql.require_logged, month=month))
         for path in paths:
-            rows, places = events_of(path), Places()
+            rows = events_of(path)
             while piece := await asyncio.to_thread(_next_of, rows):
                 if missing := await self._database.read(partial(places.missing, rows=piece)):
                     raise ArchiveRefused(

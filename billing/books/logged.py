@@ -9,11 +9,10 @@ from sqlalchemy import Connection, func, select
 from billing.store.database import Database, use_one_snapshot
 from billing.store.log_tables import log_bundles, log_pending, log_tiles
 from billing.store.rollup_tables import archived_months
-from billing.transparency import log_sql
+from billing.transparency import log_sql, places
 from billing.transparency.log_sql import LOGGED, Edge, Head, LogDamaged
 from billing.transparency.notes import BadNote
 from billing.transparency.notes import checkpoint as parsed
-from billing.transparency.places import Places
 from billing.transparency.sequencer import grown, require_whole
 from billing.transparency.tree import EMPTY_ROOT, HASH_BYTES, TILE_HEIGHT, TILE_WIDTH
 
@@ -54,9 +53,9 @@ async def wrong_leaves(database: Database) -> list[str]:
     `LedgerUnavailable`."""
     found = await _wrong_tree(database)
     for number in range(len(LOGGED)):
-        places, after = Places(), ""
+        after = ""
         while len(found) < MOST_NAMED:
-            read = partial(_wrong_rows, places=places, number=number, after=after)
+            read = partial(_wrong_rows, number=number, after=after)
             problems, last = await database.read(read)
             found += problems
             if last is None:
@@ -65,9 +64,7 @@ async def wrong_leaves(database: Database) -> list[str]:
     return found[:MOST_NAMED]
 
 
-def _wrong_rows(
-    connection: Connection, *, places: Places, number: int, after: str
-) -> tuple[list[str], str | None]:
+def _wrong_rows(connection: Connection, *, number: int, after: str) -> tuple[list[str], str | None]:
     """Of the next rows of a table, and the last id of these; None: there are no more."""
     use_one_snapshot(connection)
     table, id_ = LOGGED[number]

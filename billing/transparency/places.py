@@ -1,7 +1,6 @@
-"""Places of many rows in the tree, found without reading a bundle for each of them."""
+"""Places of many rows in the tree, found by reading each bundle that may have one of them once."""
 
-from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, select
@@ -12,60 +11,40 @@ from billing.transparency.leaves import leaf
 from billing.transparency.log_sql import ENTRY_BYTES, id_of, minute_of
 from billing.transparency.tree import TILE_WIDTH
 
-# Rows whose ids follow one another share bundles.
-KEPT_BUNDLES = 512
+# Two megabytes of entries.
+BUNDLES_AT_ONCE = 256
 _m, _b = log_minutes.c, log_bundles.c
 
 
-class Places:
-    """Call it for rows in the order of their ids."""
-
-    def __init__(self) -> None:
-        # The index of each entry, by bundle. Only full ones, which never change.
-        self._kept: OrderedDict[int, dict[bytes, int]] = OrderedDict()
-
-    def missing(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Ids of those that are not in the tree as they are now."""
-        entries = {id_of(row): leaf(row).entry for row in rows}
-        found = self.indices(connection, entries)
-        return [id_ for id_ in entries if id_ not in found]
-
-    def indices(self, connection: Connection, entries: Mapping[str, bytes]) -> dict[str, int]:
-        """The index of each leaf that is in the tree, by the id of its event or adjustment."""
-        numbers = self._numbers(connection, {minute_of(id_) for id_ in entries})
-        bundles = self._bundles(connection, {number for some in numbers.values() for number in some})
-        size, found = log_sql.head(connection).size, {}
-        for id_, entry in entries.items():
-            for number in numbers.get(minute_of(id_), ()):
-                index = bundles[number].get(entry)
-                if index is not None and index < size:
-                    found[id_] = index
-        return found
-
-    def _numbers(self, connection: Connection, minutes: set[int]) -> dict[int, list[int]]:
-        found: dict[int, list[int]] = {}
-        statement = select(_m.minute, _m.bundle).where(_m.minute.in_(sorted(minutes)))
-        for minute, number in connection.execute(statement):
-            found.setdefault(minute, []).append(number)
-        return found
-
-    def _bundles(self, connection: Connection, numbers: set[int]) -> Mapping[int, Mapping[bytes, int]]:
-        found = {number: self._kept[number] for number in numbers if number in self._kept}
-        lacking = sorted(numbers - found.keys())
-        for number, entries in connection.execute(
-            select(_b.number, _b.entries).where(_b.number.in_(lacking)) if lacking else _NONE
-        ):
-            found[number] = dict(_by_entry(entries, number * TILE_WIDTH))
-            if len(found[number]) == TILE_WIDTH:
-                self._kept[number] = found[number]
-        while len(self._kept) > KEPT_BUNDLES:
-            self._kept.popitem(last=False)
-        return found | {number: {} for number in numbers - found.keys()}
+def missing(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Ids of those that are not in the tree as they are now."""
+    entries = {id_of(row): leaf(row).entry for row in rows}
+    found = indices(connection, entries)
+    return [id_ for id_ in entries if id_ not in found]
 
 
-_NONE = select(_b.number, _b.entries).where(_b.number < 0)
+def indices(connection: Connection, entries: Mapping[str, bytes]) -> dict[str, int]:
+    """The index of each leaf that is in the tree, by the id of its event or adjustment."""
+    wanted = {entry: id_ for id_, entry in entries.items()}
+    size, found = log_sql.head(connection).size, {}
+    for numbers in _pieces(_bundles_of(connection, entries)):
+        bundles = select(_b.number, _b.entries).where(_b.number.in_(numbers))
+        for number, held in connection.execute(bundles):
+            for place, at in enumerate(range(0, len(held), ENTRY_BYTES), number * TILE_WIDTH):
+                id_ = wanted.get(held[at : at + ENTRY_BYTES])
+                if id_ is not None and place < size:
+                    found[id_] = place
+    return found
 
 
-def _by_entry(entries: bytes, first: int) -> Iterable[tuple[bytes, int]]:
-    for place, at in enumerate(range(0, len(entries), ENTRY_BYTES)):
-        yield entries[at : at + ENTRY_BYTES], first + place
+def _bundles_of(connection: Connection, ids: Mapping[str, Any]) -> list[int]:
+    """The bundles that have leaves of the same minutes."""
+    found: set[int] = set()
+    for minutes in _pieces(sorted({minute_of(id_) for id_ in ids})):
+        found.update(connection.scalars(select(_m.bundle).where(_m.minute.in_(minutes))))
+    return sorted(found)
+
+
+def _pieces(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
+    for at in range(0, len(numbers), BUNDLES_AT_ONCE):
+        yield numbers[at : at + BUNDLES_AT_ONCE]

@@ -341,13 +341,13 @@ class Proof:
 
     def check_history(self, old: str, witness: Key | None) -> None:
         """`old` is a checkpoint, or a proof file, of before: nothing of it was changed or taken away since."""
-        earlier, at = None, None
+        earlier = at = None
         if old.startswith("{"):
             earlier = Proof(json.loads(old), self.given["key"])
             require(not earlier.findings, "history", f"the old file is wrong itself: {earlier.findings[:1]}")
             old, at = earlier.given["checkpoint"], earlier.made_at
         size, root = checkpoint_of(old, self.key, "history")
-        at = opened(old, witness, "witness")[1] if witness else at
+        at = opened(old, witness, "witness")[1] if witness and f"\n\u2014 {witness.name} " in old else at
         paths = {one["from"]: one["path"] for one in self.given["consistency"]}
         require(size <= self.size, "history", "the old checkpoint has more leaves: is it the newer one?")
         is_there = size in paths or size in (0, self.size)

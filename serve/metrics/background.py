@@ -27,6 +27,7 @@ TASKS = (
     "old_webhooks",
     "months",
     "log",
+    "witness",
     "key_uses",
     "preservation",
     "whole_chats",

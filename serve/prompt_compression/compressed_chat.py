@@ -328,11 +328,14 @@ def compression_fields(compressed: CompressedChat, receipt: Receipt) -> dict[str
 def _credited(compressed: CompressedChat, receipt: Receipt) -> int:
     if receipt.settlement.status == "not_applicable":
         return 0
+    own = receipt.settlement.written_off_nano_usd
+    part = compressed.part.receipt if compressed.part is not None else None
+    of_part = part.settlement.written_off_nano_usd if part is not None else 0
     return dearer_nano_usd(
         saved_nano_usd=compressed.saved_nano_usd,
         compression_nano_usd=compressed.cost_nano_usd,
-        written_off_nano_usd=receipt.settlement.written_off_nano_usd,
-        charged_nano_usd=receipt.cost.nano_usd - receipt.settlement.written_off_nano_usd,
+        written_off_nano_usd=own + of_part,
+        charged_nano_usd=receipt.cost.nano_usd - own,
     )
 
 

@@ -18,8 +18,8 @@ from serve.transparency.log_reader import LogReader
 TILE = re.compile(r"(entries|[1-9]?[0-9])/((?:x[0-9]{3}/){0,6}[0-9]{3})(?:\.p/([1-9][0-9]{0,2}))?", re.ASCII)
 HIGHEST_LEVEL = 63
 ENTRIES = "entries"
-# A tile of one path never changes.
-FOR_EVER = {"Cache-Control": "public, max-age=31536000, immutable"}
+# A tile of one path never changes, but where a backup was restored another log begins under the same paths.
+FOR_A_DAY = {"Cache-Control": "public, max-age=86400, immutable"}
 ANEW = {"Cache-Control": "no-cache"}
 TEXT, BYTES = "text/plain; charset=utf-8", "application/octet-stream"
 
@@ -96,7 +96,7 @@ def log_routes(log: LogReader) -> APIRouter:
         found = None if asked is None else await _read(log, asked)
         if found is None:
             raise HTTPException(404, "Not Found")
-        return Response(found, media_type=BYTES, headers=FOR_EVER)
+        return Response(found, media_type=BYTES, headers=FOR_A_DAY)
 
     return routes
 

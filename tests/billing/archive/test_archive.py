@@ -41,7 +41,7 @@ from billing.rollups.checkpoint_sql import Sum
 from billing.rollups.event_sums import line_of, text_of_events
 from billing.rollups.partitions import make_months
 from billing.store.schema import usage_events
-from billing.transparency.places import Places
+from billing.transparency import places
 from billing.usage import Hold, UsageEvent, UsageFigures, mint_event_id
 from tests.billing.archive.killed import archiving
 from tests.billing.books.test_proof import use
@@ -499,7 +499,7 @@ async def change_an_event(books: Books) -> None:
 async def require_leaves(books: Books, folder: Path, number: int) -> None:
     rows = rows_of(folder)
     assert len(rows) == number
-    assert await books.database.read(partial(Places().missing, rows=rows)) == []
+    assert await books.database.read(partial(places.missing, rows=rows)) == []
     await assert_clean(books)
 
 

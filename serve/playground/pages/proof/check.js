@@ -177,7 +177,8 @@ export class Proof {
     need(!earlier?.findings.length, "history", `the old file is wrong itself: ${earlier?.findings[0]?.what}`);
     const note = earlier ? earlier.given.checkpoint : old;
     const before = await checkpointOf(note, this.key, "history");
-    const at = witness ? (await opened(note, witness, "witness")).at : earlier?.madeAt ?? 0;
+    const isCosigned = witness && note.includes(`\n\u2014 ${witness.name} `);
+    const at = isCosigned ? (await opened(note, witness, "witness")).at : earlier?.madeAt ?? 0;
     const path = this.given.consistency.find((one) => one.from === before.size)?.path;
     need(before.size <= this.checkpoint.size, "history", "the old checkpoint has more leaves: is it the newer one?");
     const isThere = path || [0, this.checkpoint.size].includes(before.size);
