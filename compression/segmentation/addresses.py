@@ -9,7 +9,7 @@ from compression.source.text import content_terms
 from compression.source.units import Slice
 
 _HREF = re.compile(
-    r"\shref\s{0,4}=\s{0,4}(?P<quote>\\?[\"']|)(?P<address>[^\"'\s<>\\]{1,300})(?P=quote)", re.IGNORECASE
+    r"\shref\s{0,4}=\s{0,4}(?:\\?[\"'])?(?P<address>[^\"'\s<>\\]{1,300})(?:\\?[\"'])?", re.IGNORECASE
 )
 _TITLE = re.compile(
     r"\s(?:title|aria-label)\s{0,4}=\s{0,4}\\?[\"'](?P<title>[^\"'<>\\]{1,200})", re.IGNORECASE

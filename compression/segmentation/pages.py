@@ -111,9 +111,15 @@ def _is_template(text: str) -> bool:
 _SCRIPT = re.compile(r"<(script|style|svg|math)\b")
 # A page about templates has them as examples.
 _EXAMPLE = re.compile(r"<(script|style|svg|math|pre|code|samp|textarea)\b")
-_END = {
-    name: re.compile(rf"<\\?/{name}\b")
-    for name in ("script", "style", "svg", "math", "pre", "code", "samp", "textarea")
+_ELEMENT_END = {
+    "script": re.compile(r"<\\?/script\b"),
+    "style": re.compile(r"<\\?/style\b"),
+    "svg": re.compile(r"<\\?/svg\b"),
+    "math": re.compile(r"<\\?/math\b"),
+    "pre": re.compile(r"<\\?/pre\b"),
+    "code": re.compile(r"<\\?/code\b"),
+    "samp": re.compile(r"<\\?/samp\b"),
+    "textarea": re.compile(r"<\\?/textarea\b"),
 }
 
 
@@ -127,7 +133,7 @@ def _without(elements: re.Pattern[str], source: str, page: Slice) -> str:
         size += len(pieces[-1])
         if found is None:
             break
-        end = _END[found[1]].search(source, found.end(), page.end)
+        end = _ELEMENT_END[found[1]].search(source, found.end(), page.end)
         at = page.end if end is None else end.start()
     return "".join(pieces)
 

@@ -15,7 +15,7 @@ from compression.segmentation.json_units import is_called_key
 from compression.segmentation.prose import add_sentences
 from compression.source.units import Builder, SegmentationSettings
 
-_BEGINS = re.compile(r"\s*(?:<\?xml\b|<[A-Za-z_][\w:.-]{0,80}[\s/>])")
+_FIRST_TAG = re.compile(r"\s*(?:<\?xml\b|<[A-Za-z_][\w:.-]{0,80}[\s/>])")
 _MARK = re.compile(
     r"<(?P<close>/)?(?P<name>[A-Za-z_][\w:.-]{0,80}+)(?P<attributes>(?:\s(?:[^<>\"']++|\"[^\"<]*+\"|'[^'<]*+')*+)?+)"
     r"(?P<empty>/)?>|<(?P<other>!--|!\[CDATA\[|\?|!)|(?P<bad><)"
@@ -43,7 +43,7 @@ class Element:
 
 def read_xml(source: str) -> Element | None:
     """The root of a text that is one well-formed element with others in it; None for any other."""
-    if _BEGINS.match(source) is None or source.rstrip()[-1:] != ">":
+    if _FIRST_TAG.match(source) is None or source.rstrip()[-1:] != ">":
         return None
     outside = Element("", 0, 0)
     stack, at = [outside], 0
