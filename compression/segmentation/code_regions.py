@@ -10,6 +10,9 @@ from compression.segmentation.definitions import LINE_NUMBER, code_starts
 from compression.segmentation.lines import LIST_ITEM, LOG_LINE, Line, is_blank
 from compression.segmentation.outputs import OUTPUT_LINE, PRINTED_HEADS, diff_until, failure_until
 
+# Some marks of other scripts look like ASCII ones; they are intended.
+# ruff: noqa: RUF001
+
 # `# file: src/a.py`, `// a.go`, `=== lib/a.rb ===`, `**a.ts**`, `src/a.c:`
 FILE_LINE = re.compile(
     r"[ \t]{0,3}(?P<mark>#{1,6}|//|--|;|/\*|<!--|={2,}+|-{2,}+|\*{1,2}|>{1,3}|\[)?[ \t]{0,4}"
@@ -33,6 +36,11 @@ _COMMENT = re.compile(r"#|//|/\*|\*|--|;|\"\"\"|\'\'\'")
 _REMARK = re.compile(r"(?<![ \t])[ \t]++(?:#|//)[ \t].{0,200}\Z")
 _MARKS = frozenset("=|{}[]<>\\_")
 _ACTS = re.compile(r"[\w\])>]\(|;\Z|[)\w][ \t]?\{\Z", re.ASCII)
+# A word as prose has it, with what may stand around it: `Buyer(s)`, `"well",`, `year's`.
+_PLAIN = re.compile(
+    r"[(\[\"'„“«¿¡]{0,3}[^\W\d_]++(?:['’-][^\W\d_]++)*+(?:\([^\W\d_]{0,30}\)?)?[)\]\"'“”»,;:.!?…]{0,4}"
+)
+_FEWEST_PLAIN, _LEAST_PLAIN = 5, 0.7
 _FEWEST = 4
 _FEWEST_ACTS = 2
 _WORDS = 4
@@ -119,8 +127,10 @@ def _region(source: str, lines: Sequence[Line], first: int, last: int) -> tuple[
         _REMARK.sub("", source[start : min(line.end, start + _LONGEST_LINE)].strip())
         for start, line in zip(starts, own, strict=True)
     ]
-    strong = sum(_STATEMENT.match(text) is not None for text in texts)
-    acts = sum(_ACTS.search(text) is not None for text in texts)
+    is_wordy = [_is_wordy(text) for text in texts]
+    bare = [text for text, wordy in zip(texts, is_wordy, strict=True) if not wordy]
+    strong = sum(_STATEMENT.match(text) is not None for text in bare)
+    acts = sum(_ACTS.search(text) is not None for text in bare)
     outside = [text for text in _outside_strings(texts) if text and not _COMMENT.match(text)]
     said = sum(_is_prose(text) for text in outside)
     is_code = strong >= _FEWEST and acts >= _FEWEST_ACTS and strong * 5 >= len(outside) + 2 * said
@@ -144,7 +154,15 @@ def names_file(source: str, line: Line) -> bool:
 
 def _is_prose(text: str) -> bool:
     is_long = text.count(" ") >= _WORDS and _MARKS.isdisjoint(text)
-    return is_long and _STATEMENT.match(text) is None
+    return is_long and (_STATEMENT.match(text) is None or _is_wordy(text))
+
+
+def _is_wordy(text: str) -> bool:
+    """Words and what parts sentences, whatever the line ends in: clauses of a contract end in semicolons."""
+    if text.count(" ") < _FEWEST_PLAIN - 1 or not _MARKS.isdisjoint(text):
+        return False
+    words = text.split()
+    return sum(_PLAIN.fullmatch(word) is not None for word in words) >= _LEAST_PLAIN * len(words)
 
 
 def _outside_strings(texts: Sequence[str]) -> Iterator[str]:

@@ -137,3 +137,21 @@ def test_nothing_of_the_code_is_in_no_unit_and_nothing_in_two() -> None:
 def test_a_string_that_nothing_ends_costs_no_structure() -> None:
     code = GO.replace("no request", "no ''' request")
     assert len(segment(code).units) == len(segment(GO).units)
+
+
+@pytest.mark.parametrize(
+    "clauses",
+    [
+        "The Supplier agrees to the following terms, namely (\nto deliver the goods within five days of the order;\n"
+        "to inform the Buyer(s) in writing of any delay that it becomes aware of;\nto keep records of all deliveries;\n"
+        "to allow the Buyer(s) and their auditors to inspect these records;\nand to bear the cost of any return).\n",
+        "Поставщик обязуется(согласно договору)\nпоставить товар в течение пяти дней;\n"  # noqa: RUF001
+        "сообщить покупателю(письменно) о задержке;\nнести расходы по возврату товара;\n"  # noqa: RUF001
+        "хранить все документы шесть лет;\nне передавать договор без согласия;\n",  # noqa: RUF001
+        "Der Lieferant verpflichtet sich(Absatz)\ndie Ware binnen fünf Tagen nach der Bestellung zu liefern;\n"
+        "den Käufer(schriftlich) über jede Verzögerung zu unterrichten;\nalle Unterlagen lange aufzubewahren;\n"
+        "diesen Vertrag nicht ohne Zustimmung zu übertragen;\n",
+    ],
+)
+def test_clauses_that_end_in_semicolons_are_no_code(clauses: str) -> None:
+    assert not any(unit.kind == "code_block" for unit in segment(clauses).units)
