@@ -1,7 +1,8 @@
 """XML as units, as JSON is cut: a feed's items, a build's dependencies and a report's tests are records.
 
 What is well-formed and has one root is data: elements go one by one, and those around them stay, so that what is left
-is well-formed too. Text between elements makes their element one text, as a paragraph is.
+is well-formed too. Text between elements makes their element one text, as a paragraph is: its sentences may go one by
+one, but are never cut within an element.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from compression.segmentation.json_units import is_called_key
-from compression.segmentation.prose import add_sentences
+from compression.segmentation.lines import ends_sentence
+from compression.segmentation.prose import add_sentences, longest_for, split_sentences
 from compression.source.units import Builder, SegmentationSettings
 
 _BEGINS = re.compile(r"\s*(?:<\?xml\b|<[A-Za-z_][\w:.-]{0,80}[\s/>])")
@@ -21,8 +23,12 @@ _MARK = re.compile(
     r"(?P<empty>/)?>|<(?P<other>!--|!\[CDATA\[|\?|!)|(?P<bad><)"
 )
 _ENDS = {"!--": "-->", "![CDATA[": "]]>", "?": "?>", "!": ">"}
+_CDATA = "<![CDATA["
 _DEEPEST = 48
 _LONGEST_NAME = 100
+# An element in a text that is longer, or that ends as a sentence does, is no word of a sentence but stands by itself.
+_LONGEST_INLINE = 120
+_LONGEST_REFERENCE = 40
 _MOST_IDENTIFYING = 2
 _LONGEST_PROLOG = 200
 _TITLES = frozenset({"title", "name", "heading", "headline", "subject"})
@@ -30,7 +36,7 @@ _TITLES = frozenset({"title", "name", "heading", "headline", "subject"})
 
 @dataclass(slots=True, eq=False)
 class Element:
-    """`source[start:end]`, its content `source[opened:closed]`; a comment has no name."""
+    """`source[start:end]`, its content `source[opened:closed]`; a comment, an instruction and CDATA have no name."""
 
     name: str
     start: int
@@ -57,7 +63,7 @@ def read_xml(source: str) -> Element | None:
             end = _end_of_other(source, at, found["other"])
             if end < 0:
                 return None
-            if found["other"] == "!--":
+            if found["other"] != "!":
                 top.children.append(Element("", found.start(), at, end, end))
             top.has_text = top.has_text or found["other"] == "![CDATA["
             at = end
@@ -145,8 +151,8 @@ class _Writer:
                 self._container(child, depth + 1, may_hold_records=goes_on, is_record=holds_records)
                 if holds_records:
                     builder.end_document(child.end)
-            elif child.has_text and child.end - child.start > self._settings.longest_block:
-                self._text(child)
+            elif child.has_text and self._is_long(child):
+                self._text(child, depth + 1)
             else:
                 unit = builder.add(child.start, child.end, "json_member")
                 if is_record and child.name.lower() in _TITLES:
@@ -173,23 +179,100 @@ class _Writer:
         )
         return is_record or self._is_long(element)
 
-    def _text(self, element: Element) -> None:
+    def _text(self, element: Element, depth: int) -> None:
         """A long text: its sentences may go one by one, and its tags stay."""
-        builder, source = self._builder, self._builder.source
-        start, end = element.opened, element.closed
-        if source.startswith("<![CDATA[", start) and source.endswith("]]>", start, end):
-            start, end = start + len("<![CDATA["), end - len("]]>")
-        builder.open_frame("string", builder.add(element.start, start, "bracket"))
-        add_sentences(builder, start, end, self._settings)
-        builder.close_frame(end, element.end)
+        source = self._builder.source
+        start, end = _trimmed(source, element.opened, element.closed)
+        if source.startswith(_CDATA, start) and source.find("]]>", start, end) == end - len("]]>"):
+            self._cdata(element.start, start, end, element.end)
+            return
+        self._builder.open_frame("string", self._builder.add(element.start, element.opened, "bracket"))
+        at, inline = element.opened, list[Element]()
+        for child in element.children:
+            if self._is_inline(child):
+                inline.append(child)
+                continue
+            self._sentences(at, child.start, inline)
+            self._within_text(child, depth)
+            at, inline = child.end, []
+        self._sentences(at, element.closed, inline)
+        self._builder.close_frame(element.closed, element.end)
+        self._builder.end_paragraph()
+
+    def _cdata(self, start: int, opened: int, closed: int, end: int) -> None:
+        """CDATA that reaches from `opened` to `closed`, with what stays around it."""
+        builder = self._builder
+        opened, closed = opened + len(_CDATA), closed - len("]]>")
+        builder.open_frame("string", builder.add(start, opened, "bracket"))
+        add_sentences(builder, opened, closed, self._settings)
+        builder.close_frame(closed, end)
         builder.end_paragraph()
+
+    def _is_inline(self, child: Element) -> bool:
+        return (
+            bool(child.name)
+            and child.end - child.start <= _LONGEST_INLINE
+            and not ends_sentence(self._builder.source[child.opened : child.closed].rstrip())
+        )
+
+    def _within_text(self, child: Element, depth: int) -> None:
+        """One unit, or where it is long, its own."""
+        if depth < _DEEPEST and self._is_long(child):
+            if child.has_text:
+                self._text(child, depth + 1)
+                return
+            if self._is_opened(child):
+                self._container(child, depth + 1, may_hold_records=False, is_record=False)
+                return
+            if self._builder.source.startswith(_CDATA, child.start):
+                self._cdata(child.start, child.start, child.end, child.end)
+                return
+        self._builder.add(child.start, child.end, "sentence")
+
+    def _sentences(self, start: int, end: int, inline: Sequence[Element]) -> None:
+        """One unit a sentence; what would be cut within an element or a reference stays together."""
+        source, builder = self._builder.source, self._builder
+        longest = longest_for(source, start, end, self._settings)
+        within, begin, stop = 0, start, start
+        for first, last in split_sentences(source, start, end, longest=longest):
+            while within < len(inline) and inline[within].end <= first:
+                within += 1
+            is_within = within < len(inline) and inline[within].start < first
+            whole = inline[within].start if is_within else _reference(source, begin, first, end)
+            if whole < 0:
+                builder.add(begin, stop, "sentence")
+                begin = first
+            elif last - begin > longest and whole > begin:
+                builder.add(begin, whole, "sentence")
+                begin = whole
+            stop = last
+        builder.add(begin, stop, "sentence")
+
+
+def _trimmed(source: str, start: int, end: int) -> tuple[int, int]:
+    """The same without the white space at both ends."""
+    while start < end and source[start].isspace():
+        start += 1
+    while end > start and source[end - 1].isspace():
+        end -= 1
+    return start, end
+
+
+def _reference(source: str, start: int, at: int, end: int) -> int:
+    """Where the reference begins that a cut at `at` would part: `&am|p;`; -1 where it parts none."""
+    begin = source.rfind("&", max(start, at - _LONGEST_REFERENCE), at)
+    if begin < 0 or source[at - 1].isspace() or source.find(";", begin, at) >= 0:
+        return -1
+    stop = source.find(";", at, min(end, at + _LONGEST_REFERENCE))
+    return begin if stop >= 0 and source[begin + 1 : stop].lstrip("#").isalnum() else -1
 
 
 def _identifying(children: Sequence[Element]) -> Iterator[Element]:
     """The first short texts that are called a key, whatever the namespace."""
     found = 0
     for child in children:
-        is_short = child.has_text and not child.children and child.end - child.start <= _LONGEST_NAME
+        is_leaf = child.has_text and not any(each.name for each in child.children)
+        is_short = is_leaf and child.end - child.start <= _LONGEST_NAME
         if is_short and found < _MOST_IDENTIFYING and is_called_key(child.name.rpartition(":")[2]):
             found += 1
             yield child

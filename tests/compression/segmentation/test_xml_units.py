@@ -95,3 +95,51 @@ def test_elements_nested_deeper_than_any_data_stay_one_unit() -> None:
     text = segment(f"<r><b>1</b><b>2</b><b>3</b><b>4</b>{deep}</r>")
     assert len(text.units) < 200
     invariants.check(text, str.isalnum)
+
+
+ARTICLE = (
+    "We saw <italic>E. coli. It was</italic> here for the whole of the spring that year. "
+    "Nobody had said so before, and <!-- a remark. Another one. --> it was written down. "
+    "And <bold>so. It is</bold> said that the harbour was dredged at a great cost to the town. "
+) * 3
+PARAGRAPH = "<p>The harbour was dredged in four years. It cost the town more than it had.</p>"
+HREF = "<a href='x y z w'>it</a> "
+MIXED = [
+    f"<p>{ARTICLE}</p>",
+    f"<section>Intro of it. {PARAGRAPH * 6}</section>",
+    f"<section>Intro of it. <div>{PARAGRAPH * 6}</div> <div>{ARTICLE}</div></section>",
+    f"<description>text of it <b>Bold starts. Goes on</b>. text{' that goes on. And on it goes' * 20}</description>",
+    f"<description>\n  <![CDATA[ {PARAGRAPH * 6} & more <br> of it. ]]>\n</description>",
+    f"<s>Intro of it. <![CDATA[Less < more. A <b> is open. {PARAGRAPH}]]> tail of it. {'It goes on. ' * 30}</s>",
+    f"<s>Intro. <![CDATA[Less < more. {PARAGRAPH * 6}]]> and <![CDATA[Less < more. It is.]]> tail of it.</s>",
+    f"<s>A <!-- long. Comment of it. It goes on. --> tail of it. {'It goes on. ' * 30}</s>",
+    f"<s>A <?do this. And That. ?> tail of it. {'It goes on. ' * 30}</s>",
+    f"<s>{'many words without an end ' * 30}{HREF * 40}</s>",
+    f"<s>{'x' * 597}&amp;{'x' * 597}&#38;{'x' * 300}</s>",
+]
+
+
+@pytest.mark.parametrize("mixed", MIXED, ids=range(len(MIXED)))
+def test_a_text_with_elements_in_it_is_cut_around_them(compress: Compress, mixed: str) -> None:
+    source = f'<?xml version="1.0"?>\n<root>{mixed * 8}</root>'
+    ElementTree.fromstring(source)
+    text = segment(source)
+    invariants.check(text, str.isalnum)
+    assert len(text.units) > 24
+    for ratio in (0.1, 0.2, 0.3, 0.6):
+        ElementTree.fromstring(compress(source, ratio, query="Was the harbour dredged?").output)
+    for unit in text.units:
+        if unit.kind == "sentence" and "<![CDATA[ " not in mixed and "Less" not in mixed:
+            ElementTree.fromstring(f"<s>{source[unit.start : unit.end]}</s>")
+
+
+def test_a_sentence_stays_whole_around_the_elements_in_it() -> None:
+    said = segment(f'<?xml version="1.0"?>\n<root><p>{ARTICLE}</p><p>{ARTICLE}</p></root>').texts()
+    assert "We saw <italic>E. coli. It was</italic> here for the whole of the spring that year." in said
+
+
+def test_an_instruction_is_a_unit_and_a_key_in_cdata_is_a_key() -> None:
+    key = f"<order><id><![CDATA[SO-9]]></id>{'<a>1</a>' * 12}</order>"
+    text = segment(f"<orders><?sort by name?>{key}{key}</orders>")
+    assert "<?sort by name?>" in text.texts()
+    assert [len(frame.also) for frame in text.frames] == [0, 1, 1]
