@@ -17,7 +17,7 @@ from compression.segmentation.lines import ends_sentence
 from compression.segmentation.prose import add_sentences, longest_for, split_sentences
 from compression.source.units import Builder, SegmentationSettings
 
-_BEGINS = re.compile(r"\s*(?:<\?xml\b|<[A-Za-z_][\w:.-]{0,80}[\s/>])")
+_BEGINS = re.compile(r"<\?xml\b|<[A-Za-z_][\w:.-]{0,80}[\s/>]")
 _MARK = re.compile(
     r"<(?P<close>/)?(?P<name>[A-Za-z_][\w:.-]{0,80}+)(?P<attributes>(?:\s(?:[^<>\"']++|\"[^\"<]*+\"|'[^'<]*+')*+)?+)"
     r"(?P<empty>/)?>|<(?P<other>!--|!\[CDATA\[|\?|!)|(?P<bad><)"
@@ -31,6 +31,12 @@ _LONGEST_INLINE = 120
 _LONGEST_REFERENCE = 40
 _MOST_IDENTIFYING = 2
 _LONGEST_PROLOG = 200
+# A prolog without which the rest cannot be read: it declares what the text names, or how its bytes are to be read.
+_NEEDED_PROLOG = re.compile(
+    r"<!ENTITY\s|^\ufeff?\s{0,80}<\?xml\s[^<>]{0,80}\sencoding\s{0,4}=\s{0,4}[\"'](?!utf-?8[\"'])",
+    re.IGNORECASE,
+)
+_NAMED_REFERENCE = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)[A-Za-z_][\w.-]{0,80};")
 _TITLES = frozenset({"title", "name", "heading", "headline", "subject"})
 
 
@@ -49,7 +55,7 @@ class Element:
 
 def read_xml(source: str) -> Element | None:
     """The root of a text that is one well-formed element with others in it; None for any other."""
-    if _BEGINS.match(source) is None or source.rstrip()[-1:] != ">":
+    if _BEGINS.match(source, _content_start(source)) is None or source.rstrip()[-1:] != ">":
         return None
     outside = Element("", 0, 0)
     stack, at = [outside], 0
@@ -82,6 +88,12 @@ def read_xml(source: str) -> Element | None:
     roots = [each for each in outside.children if each.name]
     is_whole = len(stack) == 1 and len(roots) == 1 and _is_blank(source, at, len(source))
     return roots[0] if is_whole and roots[0].children and not roots[0].has_text else None
+
+
+def _content_start(source: str) -> int:
+    """After a mark of the byte order, and white space."""
+    start = int(source.startswith("\ufeff"))
+    return _trimmed(source, start, len(source))[0]
 
 
 def _end_of_other(source: str, at: int, mark: str) -> int:
@@ -130,10 +142,10 @@ class _Writer:
         self._settings = settings
 
     def add(self, root: Element) -> None:
-        """What is before the root, as the declaration is, stays with its tag where it is short."""
+        """What is before the root, as the declaration is, stays with its tag where it is short or needed."""
         builder = self._builder
         begin = len(builder.source) - len(builder.source.lstrip())
-        if root.start - begin > _LONGEST_PROLOG:
+        if root.start - begin > _LONGEST_PROLOG and not _is_needed(builder.source, root):
             builder.add(begin, root.start, "json_member")
             begin = root.start
         root.start = begin
@@ -247,6 +259,14 @@ class _Writer:
                 begin = whole
             stop = last
         builder.add(begin, stop, "sentence")
+
+
+def _is_needed(source: str, root: Element) -> bool:
+    """Whether the rest is well-formed only after what is before the root."""
+    if _NEEDED_PROLOG.search(source, 0, root.start) is not None:
+        return True
+    is_declared = source.find("<!DOCTYPE", 0, root.start) >= 0
+    return is_declared and _NAMED_REFERENCE.search(source, root.start) is not None
 
 
 def _trimmed(source: str, start: int, end: int) -> tuple[int, int]:

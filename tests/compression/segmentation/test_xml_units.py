@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
+from xml.parsers.expat import ParserCreate
 
 import pytest
 
@@ -143,3 +144,32 @@ def test_an_instruction_is_a_unit_and_a_key_in_cdata_is_a_key() -> None:
     text = segment(f"<orders><?sort by name?>{key}{key}</orders>")
     assert "<?sort by name?>" in text.texts()
     assert [len(frame.also) for frame in text.frames] == [0, 1, 1]
+
+
+LONG_REMARK = f"<!-- {'exported by the port of the town, ' * 8} -->\n"
+
+
+@pytest.mark.parametrize(
+    "prolog",
+    [
+        f'<?xml version="1.0"?>\n{LONG_REMARK}<!DOCTYPE orders [\n<!ENTITY port "Harbour">\n]>\n',
+        f'<?xml version="1.0"?>\n{LONG_REMARK}<!DOCTYPE orders SYSTEM "orders.dtd">\n',
+        f"<?xml version='1.0' encoding='iso-8859-1'?>\n{LONG_REMARK}",
+    ],
+)
+def test_a_long_prolog_without_which_the_rest_is_not_well_formed_stays(
+    compress: Compress, prolog: str
+) -> None:
+    orders = ORDERS.replace("<item>", "<item>&port; ") if "DOCTYPE" in prolog else ORDERS
+    source = f"{prolog}{ROOT}\n{orders}</orders>\n"
+    output = compress(source, 0.1, marked=["TR4117"]).output
+    assert "TR4117" in output
+    assert segment(source).texts()[0] == prolog + ROOT
+    ParserCreate().Parse(output, True)
+
+
+@pytest.mark.parametrize("encoding", ["", ' encoding="UTF-8"', " encoding='utf8'"])
+def test_a_long_prolog_that_nothing_needs_may_go(encoding: str) -> None:
+    prolog = f'<?xml version="1.0"{encoding}?>\n{LONG_REMARK}<!DOCTYPE orders>\n'
+    text = segment(f"{prolog}{ROOT}\n{ORDERS}</orders>\n")
+    assert text.texts()[:2] == [prolog.strip(), ROOT]
