@@ -55,10 +55,11 @@ class Element:
 
 def read_xml(source: str) -> Element | None:
     """The root of a text that is one well-formed element with others in it; None for any other."""
-    if _BEGINS.match(source, _content_start(source)) is None or source.rstrip()[-1:] != ">":
+    begin = _content_start(source)
+    if _BEGINS.match(source, begin) is None or source.rstrip()[-1:] != ">":
         return None
     outside = Element("", 0, 0)
-    stack, at = [outside], 0
+    stack, at = [outside], begin
     while (found := _MARK.search(source, at)) is not None:
         top = stack[-1]
         top.has_text = top.has_text or not _is_blank(source, at, found.start())
@@ -114,7 +115,7 @@ def add_xml_source(builder: Builder, settings: SegmentationSettings) -> bool:
     """Add the whole source as XML: false, and nothing added, where it is none, or passages in tags of a prompt."""
     root = read_xml(builder.source)
     is_data = root is not None and (
-        builder.source.lstrip().startswith("<?xml")
+        builder.source.startswith("<?xml", _content_start(builder.source))
         or 2 * _written(root, settings.longest_block) < len(builder.source)
     )
     if root is None or not is_data:
@@ -144,11 +145,9 @@ class _Writer:
     def add(self, root: Element) -> None:
         """What is before the root, as the declaration is, stays with its tag where it is short or needed."""
         builder = self._builder
-        begin = len(builder.source) - len(builder.source.lstrip())
-        if root.start - begin > _LONGEST_PROLOG and not _is_needed(builder.source, root):
-            builder.add(begin, root.start, "json_member")
-            begin = root.start
-        root.start = begin
+        if root.start <= _LONGEST_PROLOG or _is_needed(builder.source, root):
+            root.start = 0
+        builder.add(0, root.start, "json_member")
         self._container(root, 0, may_hold_records=True, is_record=False)
         builder.add(root.end, len(builder.source), "json_member")
 

@@ -173,3 +173,11 @@ def test_a_long_prolog_that_nothing_needs_may_go(encoding: str) -> None:
     prolog = f'<?xml version="1.0"{encoding}?>\n{LONG_REMARK}<!DOCTYPE orders>\n'
     text = segment(f"{prolog}{ROOT}\n{ORDERS}</orders>\n")
     assert text.texts()[:2] == [prolog.strip(), ROOT]
+
+
+@pytest.mark.parametrize("source", [DOCUMENT, DOCUMENT[len(PROLOG) :], f"\n{DOCUMENT[len(PROLOG) :]}"])
+def test_a_mark_of_the_byte_order_before_it_changes_nothing(compress: Compress, source: str) -> None:
+    output = compress(f"\ufeff{source}", 0.2, query="SO-4117?", marked=["TR4117"]).output
+    assert "TR4117" in output
+    ElementTree.fromstring(output)
+    assert segment(f"\ufeff{source}").texts()[1:] == segment(source).texts()[1:]
