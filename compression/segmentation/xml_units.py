@@ -17,6 +17,9 @@ from compression.segmentation.lines import ends_sentence
 from compression.segmentation.prose import add_sentences, longest_for, split_sentences
 from compression.source.units import Builder, SegmentationSettings
 
+# Some marks of other scripts look like ASCII ones; they are intended.
+# ruff: noqa: RUF001
+
 _BEGINS = re.compile(r"<\?xml\b|<[A-Za-z_][\w:.-]{0,80}[\s/>]")
 _MARK = re.compile(
     r"<(?P<close>/)?(?P<name>[A-Za-z_][\w:.-]{0,80}+)(?P<attributes>(?:\s(?:[^<>\"']++|\"[^\"<]*+\"|'[^'<]*+')*+)?+)"
@@ -31,6 +34,8 @@ _LONGEST_INLINE = 120
 _LONGEST_REFERENCE = 40
 _MOST_IDENTIFYING = 2
 _LONGEST_PROLOG = 200
+_SHORTEST_WRITTEN = 100
+_SENTENCE_END = re.compile(r"\w[.!?…][\"'”’)»]?(?:[\s<]|\Z)|[。！？।؟]")
 # A prolog without which the rest cannot be read: it declares what the text names, or how its bytes are to be read.
 _NEEDED_PROLOG = re.compile(
     r"<!ENTITY\s|^\ufeff?\s{0,80}<\?xml\s[^<>]{0,80}\sencoding\s{0,4}=\s{0,4}[\"'](?!utf-?8[\"'])",
@@ -116,7 +121,7 @@ def add_xml_source(builder: Builder, settings: SegmentationSettings) -> bool:
     root = read_xml(builder.source)
     is_data = root is not None and (
         builder.source.startswith("<?xml", _content_start(builder.source))
-        or 2 * _written(root, settings.longest_block) < len(builder.source)
+        or 2 * _written(builder.source, root, settings.longest_block) < len(builder.source)
     )
     if root is None or not is_data:
         return False
@@ -124,16 +129,18 @@ def add_xml_source(builder: Builder, settings: SegmentationSettings) -> bool:
     return True
 
 
-def _written(root: Element, longest: int) -> int:
-    """Characters in texts that are longer than a value is."""
+def _written(source: str, root: Element, longest: int) -> int:
+    """Characters in texts that are longer than a value is, or that have a sentence in them."""
     total, waiting = 0, [root]
     while waiting:
         element = waiting.pop()
         length = element.end - element.start
-        if element.has_text:
-            total += length if length > longest else 0
-        else:
+        if not element.has_text:
             waiting.extend(element.children)
+        elif length > longest or (
+            length >= _SHORTEST_WRITTEN and _SENTENCE_END.search(source, element.opened, element.closed)
+        ):
+            total += length
     return total
 
 

@@ -181,3 +181,35 @@ def test_a_mark_of_the_byte_order_before_it_changes_nothing(compress: Compress, 
     assert "TR4117" in output
     ElementTree.fromstring(output)
     assert segment(f"\ufeff{source}").texts()[1:] == segment(source).texts()[1:]
+
+
+SHORT = (
+    "The harbour was dredged in four years. It cost the town more than {} ships had. "
+    "Boats came in again in the spring. The mayor was glad of it at last."
+)
+
+
+@pytest.mark.parametrize(
+    "said", [SHORT, "港口在四年内疏浚完毕。花费超过{}艘船的收入。春天船只又来了。市长终于高兴了。" * 4]
+)
+def test_short_passages_in_one_element_are_no_records(said: str) -> None:
+    passages = "".join(f"<passage>{said.replace('{}', str(number))}</passage>\n" for number in range(30))
+    text = segment(f"<context>\n{passages}</context>")
+    assert not any(frame.kind == "xml" for frame in text.frames)
+    assert len(text.units) > 30 * 4
+    assert len(text.documents) >= 30
+
+
+def test_short_passages_at_a_tight_ratio_keep_the_sentence_that_was_asked_for(compress: Compress) -> None:
+    passages = "".join(f"<passage>{SHORT.format(number)}</passage>\n" for number in range(30))
+    result = compress(f"<context>\n{passages}</context>", 0.03, marked=["than 17 ships"])
+    assert "than 17 ships" in result.output
+    assert result.receipt.compression_ratio <= 0.03
+
+
+def test_values_without_a_sentence_are_records_whatever_their_length() -> None:
+    found = "".join(
+        f"<row><path>/srv/port/{'deep/' * 30}{number}.txt</path><kind>file</kind></row>"
+        for number in range(9)
+    )
+    assert segment(f"<rows>{found}</rows>").frames[0].kind == "xml"
