@@ -130,3 +130,9 @@ def test_an_address_without_its_closing_mark_is_none() -> None:
     assert "href" not in view(
         "List all links.", linked().replace("<ul>", '<ul><li><a href="a b">it</a></li>')
     )
+
+
+def test_a_link_without_text_hands_its_address_to_no_other() -> None:
+    links = '<p><a href="/harbour"><img src=x> <a href="/tides">Tides</a> of the year</p>'
+    page = f"<html><body><p>{SAID}</p>{links}<p>{SAID}</p></body></html>"
+    assert "href" not in view("What is the link to the harbour?", page)
