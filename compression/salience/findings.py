@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from itertools import islice
 
-from compression.source.text import content_terms
+from compression.source.text import content_terms, terms_in
 from compression.source.units import Segmentation
 
 # A p-value, a confidence interval, a mean with its deviation, a ratio of odds, risks or hazards with its value.
@@ -32,6 +32,8 @@ _NAMES = 300.0
 _LEAST_NAMED = 0.5
 # Letters that are left of a word without its ending, and how many an ending has.
 _STEM, _ENDING = 4, 2
+# Terms of a question that are looked for in every sentence.
+_MOST_TERMS = 64
 _SENTENCES = frozenset({"sentence", "list_item"})
 
 
@@ -45,10 +47,11 @@ def with_findings(text: Segmentation, scores: Sequence[float], query: str) -> li
     if sum(count > 1 for count in numbers.values()) < _FEWEST or not tested:
         return found
     each = _EACH if tested == _FEWEST else 1.0
-    asked = [term for term in content_terms(query) if _EFFECT.fullmatch(term) is None]
-    stems = [term[: max(_STEM, len(term) - _ENDING)] for term in asked]
+    asked = [term for term in content_terms(query) if _EFFECT.fullmatch(term) is None][:_MOST_TERMS]
+    whole = [term for term in asked if len(term) < _STEM]
+    stems = [term[: max(_STEM, len(term) - _ENDING)] for term in asked if len(term) >= _STEM]
     for at, count in numbers.items():
-        named = _named(text.text(at).lower(), stems) * min(1.0, count / 2)
+        named = _named(text.text(at).lower(), whole, stems) * min(1.0, count / 2)
         found[at] = raised(scores[at], each**count * _NAMES**named)
     return found
 
@@ -74,9 +77,11 @@ def _count(text: Segmentation, pattern: re.Pattern[str]) -> int:
     return sum(1 for _ in islice(having, _FEWEST))
 
 
-def _named(sentence: str, stems: Sequence[str]) -> float:
-    """From 0, for half of what is compared, to 1 for all of it."""
-    share = sum(stem in sentence for stem in stems) / max(1, len(stems))
+def _named(sentence: str, whole: Sequence[str], stems: Sequence[str]) -> float:
+    """From 0, for half of what is compared, to 1 for all of it: words as they are, and beginnings of others."""
+    words = frozenset(terms_in(sentence)) if whole else frozenset()
+    found = sum(word in words for word in whole) + sum(stem in sentence for stem in stems)
+    share = found / max(1, len(whole) + len(stems))
     return max(0.0, share - _LEAST_NAMED) / (1 - _LEAST_NAMED)
 
 

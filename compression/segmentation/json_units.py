@@ -146,7 +146,7 @@ _MARKUP_FILE = re.compile(
     r'"(?![a-z]{2,8}://)[^"\s?#]{1,200}\.(?:x?html?|vue|svelte|astro|[jt]sx|erb|jinja2?|j2|tmpl|php)"'
 )
 _TITLE_KEYS = frozenset({'"title"', '"name"', '"heading"', '"headline"', '"subject"'})
-_OPENING = re.compile(r"[ \t\r\n]*[\[{]")
+_OPENING = re.compile(r"\ufeff?[ \t\r\n]*[\[{]")
 _LIKELY = re.compile(r'[ \t]*+(?=\{\s*+["}]|\[\s*+(?:["\[{\]0-9-]|true|false|null))')
 _DEEPEST = 64
 _MOST_FAILURES = 50

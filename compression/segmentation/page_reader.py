@@ -221,6 +221,7 @@ class PageReader:
         if name in INLINE:
             if name == "a":
                 self._link_depth = len(self._stack) if "href" in token.attributes else -1
+                self._gap.link = None
                 address = self._addresses.of(self.source, token)
                 if address is not None:
                     self._gap.link, self._address = token, address

@@ -1,7 +1,8 @@
 """XML as units, as JSON is cut: a feed's items, a build's dependencies and a report's tests are records.
 
 What is well-formed and has one root is data: elements go one by one, and those around them stay, so that what is left
-is well-formed too. Text between elements makes their element one text, as a paragraph is.
+is well-formed too. Text between elements makes their element one text, as a paragraph is: its sentences may go one by
+one, but are never cut within an element.
 """
 
 from __future__ import annotations
@@ -12,25 +13,41 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from compression.segmentation.json_units import is_called_key
-from compression.segmentation.prose import add_sentences
+from compression.segmentation.lines import ends_sentence
+from compression.segmentation.prose import add_sentences, longest_for, split_sentences
 from compression.source.units import Builder, SegmentationSettings
 
-_FIRST_TAG = re.compile(r"\s*(?:<\?xml\b|<[A-Za-z_][\w:.-]{0,80}[\s/>])")
+# Some marks of other scripts look like ASCII ones; they are intended.
+# ruff: noqa: RUF001
+
+_BEGINS = re.compile(r"<\?xml\b|<[A-Za-z_][\w:.-]{0,80}[\s/>]")
 _MARK = re.compile(
     r"<(?P<close>/)?(?P<name>[A-Za-z_][\w:.-]{0,80}+)(?P<attributes>(?:\s(?:[^<>\"']++|\"[^\"<]*+\"|'[^'<]*+')*+)?+)"
     r"(?P<empty>/)?>|<(?P<other>!--|!\[CDATA\[|\?|!)|(?P<bad><)"
 )
 _ENDS = {"!--": "-->", "![CDATA[": "]]>", "?": "?>", "!": ">"}
+_CDATA = "<![CDATA["
 _DEEPEST = 48
 _LONGEST_NAME = 100
+# An element in a text that is longer, or that ends as a sentence does, is no word of a sentence but stands by itself.
+_LONGEST_INLINE = 120
+_LONGEST_REFERENCE = 40
 _MOST_IDENTIFYING = 2
 _LONGEST_PROLOG = 200
+_SHORTEST_WRITTEN = 100
+_SENTENCE_END = re.compile(r"\w[.!?…][\"'”’)»]?(?:[\s<]|\Z)|[。！？।؟]")
+# A prolog without which the rest cannot be read: it declares what the text names, or how its bytes are to be read.
+_NEEDED_PROLOG = re.compile(
+    r"<!ENTITY\s|^\ufeff?\s{0,80}<\?xml\s[^<>]{0,80}\sencoding\s{0,4}=\s{0,4}[\"'](?!utf-?8[\"'])",
+    re.IGNORECASE,
+)
+_NAMED_REFERENCE = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)[A-Za-z_][\w.-]{0,80};")
 _TITLES = frozenset({"title", "name", "heading", "headline", "subject"})
 
 
 @dataclass(slots=True, eq=False)
 class Element:
-    """`source[start:end]`, its content `source[opened:closed]`; a comment has no name."""
+    """`source[start:end]`, its content `source[opened:closed]`; a comment, an instruction and CDATA have no name."""
 
     name: str
     start: int
@@ -43,10 +60,11 @@ class Element:
 
 def read_xml(source: str) -> Element | None:
     """The root of a text that is one well-formed element with others in it; None for any other."""
-    if _FIRST_TAG.match(source) is None or source.rstrip()[-1:] != ">":
+    begin = _content_start(source)
+    if _BEGINS.match(source, begin) is None or source.rstrip()[-1:] != ">":
         return None
     outside = Element("", 0, 0)
-    stack, at = [outside], 0
+    stack, at = [outside], begin
     while (found := _MARK.search(source, at)) is not None:
         top = stack[-1]
         top.has_text = top.has_text or not _is_blank(source, at, found.start())
@@ -57,7 +75,7 @@ def read_xml(source: str) -> Element | None:
             end = _end_of_other(source, at, found["other"])
             if end < 0:
                 return None
-            if found["other"] == "!--":
+            if found["other"] != "!":
                 top.children.append(Element("", found.start(), at, end, end))
             top.has_text = top.has_text or found["other"] == "![CDATA["
             at = end
@@ -78,6 +96,12 @@ def read_xml(source: str) -> Element | None:
     return roots[0] if is_whole and roots[0].children and not roots[0].has_text else None
 
 
+def _content_start(source: str) -> int:
+    """After a mark of the byte order, and white space."""
+    start = int(source.startswith("\ufeff"))
+    return _trimmed(source, start, len(source))[0]
+
+
 def _end_of_other(source: str, at: int, mark: str) -> int:
     """Where a comment, an instruction or a declaration ends that begins before `at`; -1 where it does not."""
     closing = _ENDS[mark]
@@ -96,8 +120,8 @@ def add_xml_source(builder: Builder, settings: SegmentationSettings) -> bool:
     """Add the whole source as XML: false, and nothing added, where it is none, or passages in tags of a prompt."""
     root = read_xml(builder.source)
     is_data = root is not None and (
-        builder.source.lstrip().startswith("<?xml")
-        or 2 * _written(root, settings.longest_block) < len(builder.source)
+        builder.source.startswith("<?xml", _content_start(builder.source))
+        or 2 * _written(builder.source, root, settings.longest_block) < len(builder.source)
     )
     if root is None or not is_data:
         return False
@@ -105,16 +129,18 @@ def add_xml_source(builder: Builder, settings: SegmentationSettings) -> bool:
     return True
 
 
-def _written(root: Element, longest: int) -> int:
-    """Characters in texts that are longer than a value is."""
+def _written(source: str, root: Element, longest: int) -> int:
+    """Characters in texts that are longer than a value is, or that have a sentence in them."""
     total, waiting = 0, [root]
     while waiting:
         element = waiting.pop()
         length = element.end - element.start
-        if element.has_text:
-            total += length if length > longest else 0
-        else:
+        if not element.has_text:
             waiting.extend(element.children)
+        elif length > longest or (
+            length >= _SHORTEST_WRITTEN and _SENTENCE_END.search(source, element.opened, element.closed)
+        ):
+            total += length
     return total
 
 
@@ -124,13 +150,11 @@ class _Writer:
         self._settings = settings
 
     def add(self, root: Element) -> None:
-        """What is before the root, as the declaration is, stays with its tag where it is short."""
+        """What is before the root, as the declaration is, stays with its tag where it is short or needed."""
         builder = self._builder
-        begin = len(builder.source) - len(builder.source.lstrip())
-        if root.start - begin > _LONGEST_PROLOG:
-            builder.add(begin, root.start, "json_member")
-            begin = root.start
-        root.start = begin
+        if root.start <= _LONGEST_PROLOG or _is_needed(builder.source, root):
+            root.start = 0
+        builder.add(0, root.start, "json_member")
         self._container(root, 0, may_hold_records=True, is_record=False)
         builder.add(root.end, len(builder.source), "json_member")
 
@@ -145,8 +169,8 @@ class _Writer:
                 self._container(child, depth + 1, may_hold_records=goes_on, is_record=holds_records)
                 if holds_records:
                     builder.end_document(child.end)
-            elif child.has_text and child.end - child.start > self._settings.longest_block:
-                self._text(child)
+            elif child.has_text and self._is_long(child):
+                self._text(child, depth + 1)
             else:
                 unit = builder.add(child.start, child.end, "json_member")
                 if is_record and child.name.lower() in _TITLES:
@@ -173,23 +197,108 @@ class _Writer:
         )
         return is_record or self._is_long(element)
 
-    def _text(self, element: Element) -> None:
+    def _text(self, element: Element, depth: int) -> None:
         """A long text: its sentences may go one by one, and its tags stay."""
-        builder, source = self._builder, self._builder.source
-        start, end = element.opened, element.closed
-        if source.startswith("<![CDATA[", start) and source.endswith("]]>", start, end):
-            start, end = start + len("<![CDATA["), end - len("]]>")
-        builder.open_frame("string", builder.add(element.start, start, "bracket"))
-        add_sentences(builder, start, end, self._settings)
-        builder.close_frame(end, element.end)
+        source = self._builder.source
+        start, end = _trimmed(source, element.opened, element.closed)
+        if source.startswith(_CDATA, start) and source.find("]]>", start, end) == end - len("]]>"):
+            self._cdata(element.start, start, end, element.end)
+            return
+        self._builder.open_frame("string", self._builder.add(element.start, element.opened, "bracket"))
+        at, inline = element.opened, list[Element]()
+        for child in element.children:
+            if self._is_inline(child):
+                inline.append(child)
+                continue
+            self._sentences(at, child.start, inline)
+            self._within_text(child, depth)
+            at, inline = child.end, []
+        self._sentences(at, element.closed, inline)
+        self._builder.close_frame(element.closed, element.end)
+        self._builder.end_paragraph()
+
+    def _cdata(self, start: int, opened: int, closed: int, end: int) -> None:
+        """CDATA that reaches from `opened` to `closed`, with what stays around it."""
+        builder = self._builder
+        opened, closed = opened + len(_CDATA), closed - len("]]>")
+        builder.open_frame("string", builder.add(start, opened, "bracket"))
+        add_sentences(builder, opened, closed, self._settings)
+        builder.close_frame(closed, end)
         builder.end_paragraph()
+
+    def _is_inline(self, child: Element) -> bool:
+        return (
+            bool(child.name)
+            and child.end - child.start <= _LONGEST_INLINE
+            and not ends_sentence(self._builder.source[child.opened : child.closed].rstrip())
+        )
+
+    def _within_text(self, child: Element, depth: int) -> None:
+        """One unit, or where it is long, its own."""
+        if depth < _DEEPEST and self._is_long(child):
+            if child.has_text:
+                self._text(child, depth + 1)
+                return
+            if self._is_opened(child):
+                self._container(child, depth + 1, may_hold_records=False, is_record=False)
+                return
+            if self._builder.source.startswith(_CDATA, child.start):
+                self._cdata(child.start, child.start, child.end, child.end)
+                return
+        self._builder.add(child.start, child.end, "sentence")
+
+    def _sentences(self, start: int, end: int, inline: Sequence[Element]) -> None:
+        """One unit a sentence; what would be cut within an element or a reference stays together."""
+        source, builder = self._builder.source, self._builder
+        longest = longest_for(source, start, end, self._settings)
+        within, begin, stop = 0, start, start
+        for first, last in split_sentences(source, start, end, longest=longest):
+            while within < len(inline) and inline[within].end <= first:
+                within += 1
+            is_within = within < len(inline) and inline[within].start < first
+            whole = inline[within].start if is_within else _reference(source, begin, first, end)
+            if whole < 0:
+                builder.add(begin, stop, "sentence")
+                begin = first
+            elif last - begin > longest and whole > begin:
+                builder.add(begin, whole, "sentence")
+                begin = whole
+            stop = last
+        builder.add(begin, stop, "sentence")
+
+
+def _is_needed(source: str, root: Element) -> bool:
+    """Whether the rest is well-formed only after what is before the root."""
+    if _NEEDED_PROLOG.search(source, 0, root.start) is not None:
+        return True
+    is_declared = source.find("<!DOCTYPE", 0, root.start) >= 0
+    return is_declared and _NAMED_REFERENCE.search(source, root.start) is not None
+
+
+def _trimmed(source: str, start: int, end: int) -> tuple[int, int]:
+    """The same without the white space at both ends."""
+    while start < end and source[start].isspace():
+        start += 1
+    while end > start and source[end - 1].isspace():
+        end -= 1
+    return start, end
+
+
+def _reference(source: str, start: int, at: int, end: int) -> int:
+    """Where the reference begins that a cut at `at` would part: `&am|p;`; -1 where it parts none."""
+    begin = source.rfind("&", max(start, at - _LONGEST_REFERENCE), at)
+    if begin < 0 or source[at - 1].isspace() or source.find(";", begin, at) >= 0:
+        return -1
+    stop = source.find(";", at, min(end, at + _LONGEST_REFERENCE))
+    return begin if stop >= 0 and source[begin + 1 : stop].lstrip("#").isalnum() else -1
 
 
 def _identifying(children: Sequence[Element]) -> Iterator[Element]:
     """The first short texts that are called a key, whatever the namespace."""
     found = 0
     for child in children:
-        is_short = child.has_text and not child.children and child.end - child.start <= _LONGEST_NAME
+        is_leaf = child.has_text and not any(each.name for each in child.children)
+        is_short = is_leaf and child.end - child.start <= _LONGEST_NAME
         if is_short and found < _MOST_IDENTIFYING and is_called_key(child.name.rpartition(":")[2]):
             found += 1
             yield child

@@ -59,3 +59,16 @@ def test_no_score_leaves_its_range() -> None:
     text = segment(PAPER)
     for score in (0.0, 1e-300, 0.5, 1.0):
         assert all(0 <= each <= 1 for each in with_findings(text, [score] * len(text.units), ASKED))
+
+
+def test_a_short_word_is_named_by_itself_alone() -> None:
+    paper = PAPER + " Drug B was better (1.4 and 7.4). Drugs by robe were better (1.4 and 7.4)."
+    scores = found(paper, "What was the effect of drug B, by B-12?")
+    assert scores["Drug B was better (1.4 and 7.4)."] > scores["Drugs by robe were better (1.4 and 7.4)."]
+
+
+def test_so_many_words_of_a_question_are_looked_for() -> None:
+    words = " ".join(f"{number:03}word" for number in range(64))
+    paper = f"{PAPER} They had {words} (1.4 and 7.4)."
+    more = " ".join(f"{number:03}more" for number in range(64))
+    assert found(paper, f"effect of {words} {more}") == found(paper, f"effect of {words}")

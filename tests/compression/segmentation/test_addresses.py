@@ -76,3 +76,63 @@ def test_an_address_stays_in_a_page_in_json_and_in_a_result_of_a_call(compress: 
     ]
     kept = json.loads(compress(json.dumps(messages), 0.5, **asked).output)
     assert '<a href="https://example.org/tides">the tables' in kept[-1]["content"]
+
+
+def linked(*texts: str) -> str:
+    links = "".join(f'<li><a href="/{at}">{text}</a></li>' for at, text in enumerate(texts))
+    return f"<html><body><p>{SAID}</p><ul>{links}</ul><p>{SAID}</p></body></html>"
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "List all links.",
+        "Give me every link of this website, please.",
+        "Find each URL on the page.",
+        "Show the web addresses of the site.",
+        "Liste alle Links der Seite.",
+    ],
+)
+def test_the_words_of_a_question_for_all_links_name_none(question: str) -> None:
+    page = linked(
+        "List of all ships", "Harbour", "Find a website", "Every page", "Get it", "Tides", "Show more"
+    )
+    assert view(question, page).count("href") == 7
+
+
+def test_short_words_of_a_question_are_no_beginnings_of_others() -> None:
+    page = linked("Boats", "Berths", "Bridge", "Buoys", "Harbour", "Plan B")
+    found = view("Is plan B better?", page)
+    assert found.count("href") == 1
+    assert '<a href="/5">Plan B' in found
+    assert '<a href="/1">v2' in view("What is the link to v2?", linked("v20", "v2"))
+
+
+def test_an_address_is_a_links_beside_a_word_of_the_web_alone() -> None:
+    page = linked("Town hall and its tower", "Harbour office for all ships")
+    assert "href" not in view("What is the address of the town hall?", page)
+    assert view("What is the web address of the town hall?", page).count("href") == 1
+    assert view("What is the address of the page of the town hall?", page).count("href") == 1
+
+
+def test_so_many_terms_of_a_question_are_compared() -> None:
+    words = " ".join(f"{number:03}word" for number in range(80))
+    page = linked("063word", "064word")
+    assert view(f"What is the link to {words}?", page).count("href") == 1
+
+
+def test_a_page_that_a_question_names_by_its_link_is_told_from_others() -> None:
+    page = linked("Download page", "Harbour page")
+    assert view("Where is the download page?", page).count("href") == 1
+
+
+def test_an_address_without_its_closing_mark_is_none() -> None:
+    assert "href" not in view(
+        "List all links.", linked().replace("<ul>", '<ul><li><a href="a b">it</a></li>')
+    )
+
+
+def test_a_link_without_text_hands_its_address_to_no_other() -> None:
+    links = '<p><a href="/harbour"><img src=x> <a href="/tides">Tides</a> of the year</p>'
+    page = f"<html><body><p>{SAID}</p>{links}<p>{SAID}</p></body></html>"
+    assert "href" not in view("What is the link to the harbour?", page)

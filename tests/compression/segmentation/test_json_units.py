@@ -102,3 +102,9 @@ def test_a_short_record_stays_whole() -> None:
     assert '{"id": 7, "name": "n7", "ok": true, "at": 7}' in [
         text.text(unit) for unit in range(len(text.units))
     ]
+
+
+def test_a_mark_of_the_byte_order_before_it_changes_nothing(compress: Compress) -> None:
+    source = json.dumps([{"id": number, "said": "word " * 20, "paid": True, "n": 1} for number in range(9)])
+    assert segment(f"\ufeff{source}").texts() == segment(source).texts()
+    json.loads(compress(f"\ufeff{source}", 0.3).output)
