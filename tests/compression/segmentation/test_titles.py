@@ -127,3 +127,30 @@ def test_the_rounds_of_a_dialogue_may_be_counted() -> None:
     )
     heads = {text.text(frame.open) for frame in text.frames if frame.kind == "turn"}
     assert {"## User", "## Assistant"} <= heads
+
+
+COMMENTED = {
+    "SQL": "## step {0}\nSELECT name, price FROM boats_{0} WHERE berth = {0} ORDER BY price;\n\n",
+    "ini": "## The options of {0}.\n[boats-{0}]\nport = 80{0}\nhost = boats.example\n\n",
+    "two comments": "## The options of {0}.\n## Restart it when they are changed.\nport = 80{0}\nlog = on\n\n",
+    "properties": "### Pier {0}\npier.{0}.name = Pier {0}\npier.{0}.url = https://pier.example/{0}\n\n",
+}
+
+
+@pytest.mark.parametrize("language", COMMENTED)
+def test_comments_that_look_like_headings_part_no_documents(language: str) -> None:
+    text = segment("".join(COMMENTED[language].format(number) for number in range(20)))
+    assert len(text.documents) == 1
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        "## Pier {0}\nIt was built in 19{0}.\n\n",
+        "## Pier {0}\n建于19{0}年。很漂亮。\n\n",
+        "## Pier {0}\n\n- 19{0}\n\n",
+    ],
+)
+def test_sections_have_an_empty_line_or_prose_under_their_heading(section: str) -> None:
+    found = titles("".join(section.format(number) for number in range(10, 30)))
+    assert found == [f"## Pier {number}" for number in range(10, 30)]
