@@ -43,6 +43,9 @@ _TITLED = re.compile(
 _NUMBERED = re.compile(r"[ \t]*\[(\d{1,4})\][:.]?(?=\s|\Z)")
 _RULE = re.compile(r"[ \t]*(?:-{3,}|\*{3,}|={3,}|_{3,}|#{3,}|~{5,})[ \t]*\Z")
 _FEWEST_SECTIONS = 3
+_COMMENTS = ("#", ";", "--", "//")
+# A word behind another, where a sentence ends; in some scripts nothing is between words.
+_SENTENCE = re.compile(r"(?:[ \t][^\s.!?…]{1,40}[.!?…]|[。！？।؟۔])[\"'”’»)\]*]{0,3}(?=\s|\Z|[^\x00-\x7f])")
 _TOP_HEADING = re.compile(r"[ \t]{0,3}#[ \t]+\S")
 
 
@@ -192,13 +195,27 @@ def _top_headings(source: str, lines: Sequence[Line], candidates: Sequence[int])
 
 
 def _headings(source: str, lines: Sequence[Line], candidates: Sequence[int]) -> list[Part]:
-    """The sections of one document in Markdown, whatever their level."""
+    """The sections of one document in Markdown, whatever their level; comments of other languages look the same."""
     starts = [
         number
         for number in _matching(HEADING, source, lines, candidates)
         if number == 0 or is_blank(source, lines[number - 1])
     ]
-    return _cut(lines, starts, _whole_line(lines)) if len(starts) >= _FEWEST_SECTIONS else []
+    if len(starts) < _FEWEST_SECTIONS:
+        return []
+    sections = [
+        _is_section(source, lines[first:last])
+        for first, last in zip(starts, [*starts[1:], len(lines)], strict=True)
+    ]
+    return _cut(lines, starts, _whole_line(lines)) if 2 * sum(sections) > len(sections) else []
+
+
+def _is_section(source: str, lines: Sequence[Line]) -> bool:
+    """A heading with an empty line under it, or a line where a sentence ends that is no comment."""
+    if len(lines) > 1 and is_blank(source, lines[1]):
+        return True
+    texts = (source[slice(*line)].lstrip() for line in lines[1:])
+    return any(not text.startswith(_COMMENTS) and _SENTENCE.search(text) is not None for text in texts)
 
 
 def _title_lines(source: str, lines: Sequence[Line], candidates: Sequence[int]) -> list[Part]:

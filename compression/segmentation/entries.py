@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from compression.segmentation.code import is_log_line, is_mostly_log
+from compression.segmentation.headings import is_governed, is_outline, level_of, parting, speaking
 from compression.segmentation.lines import SPEAKER, Line, is_blank, trimmed
 from compression.source.units import SegmentationSettings
 
@@ -245,7 +246,7 @@ def split_entries(
 
 
 def _entries(source: str, lines: Sequence[Line], free: Sequence[bool], *, is_quoted: bool) -> list[Entry]:
-    heads = _recurring(_heads(source, lines, free), is_quoted=is_quoted)
+    heads = _recurring(source, lines, _heads(source, lines, free), is_quoted=is_quoted)
     if heads and _begins_as_log(source, lines, heads):
         return []
     entries = _between(source, lines, heads) if heads else []
@@ -287,14 +288,25 @@ def _is_rule(head: Head | None) -> bool:
     return head is not None and head.kind == "rule"
 
 
-def _recurring(found: _Found, *, is_quoted: bool) -> _Found:
+def _recurring(source: str, lines: Sequence[Line], found: _Found, *, is_quoted: bool) -> _Found:
     """The heads that go with the first one that comes back; of a text with quotations only those of mails."""
     times = Counter((head.kind, head.key) for head in found.values())
     first = next((head for head in found.values() if times[head.kind, head.key] > 1), None)
     if first is None or (is_quoted and first.kind not in _DATED):
         return {}
-    if first.kind == "heading" and _is_outline(found, times, first.key.split(" ")[0]):
-        return {}
+    if first.kind == "heading":
+        headings = {number: head.key for number, head in found.items() if head.kind == "heading"}
+        speakers = speaking(headings)
+        if speakers:
+            names = {number: source[slice(*lines[number])] for number in headings}
+            if is_governed(headings, speakers, names):
+                return {}
+            apart = parting(headings, speakers)
+            found = {
+                number: head for number, head in found.items() if head.kind != "heading" or number in apart
+            }
+        elif is_outline(headings, level_of(first.key)):
+            return {}
     opening = next(iter(found))
     heads = {
         number: head
@@ -305,16 +317,6 @@ def _recurring(found: _Found, *, is_quoted: bool) -> _Found:
     if first.kind in _DATED:
         return heads
     return heads if len(heads) >= 3 and len({head.key for head in heads.values()}) >= 2 else {}
-
-
-def _is_outline(found: _Found, times: Counter[tuple[HeadKind, str]], level: str) -> bool:
-    """Headings of a document and not of who speaks: some are above those that come back, or most of theirs do not."""
-    headings = [
-        (head.key, times[head.kind, head.key] > 1) for head in found.values() if head.kind == "heading"
-    ]
-    same = [comes_back for key, comes_back in headings if key.startswith(f"{level} ")]
-    above = sum(not key.startswith(level) for key, _ in headings)
-    return above > 1 or 2 * sum(same) <= len(same)
 
 
 def _between(source: str, lines: Sequence[Line], heads: _Found) -> list[Entry]:

@@ -3,8 +3,11 @@
 # ruff: noqa: RUF001 - punctuation of other scripts is intended
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from compression.second_look import threads
 from compression.second_look.threads import with_threads
 from compression.segmentation import segment
 
@@ -49,3 +52,34 @@ def test_other_texts_are_left_as_they_are(source: str) -> None:
 
 def test_what_every_conversation_has_raises_none() -> None:
     assert raised(TEXT, "What is the phone number?") == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "other"), [("Ann", "cannot"), ("4001", "94001"), ("Blue Door", "Blue doorway")]
+)
+def test_a_name_is_no_part_of_another_word(name: str, other: str) -> None:
+    source = TEXT.replace("Ann:", "Cy:").replace("Basilico", other).replace("Baci Bistro", name)
+    found = raised(source, f"the phone number of {name}")
+    assert "Ben: It is 555-0104." in found and "Ben: It is 555-0100." not in found
+
+
+def test_the_text_is_read_once_whatever_the_query_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = segment("\n".join(f"a: b{number} {'e' * 60}\nc: d\n" for number in range(14_000)))
+    rows = 0
+
+    class Counted(list[str]):
+        def __getitem__(self, at: Any) -> Any:
+            nonlocal rows
+            found = super().__getitem__(at)
+            rows += len(found) if isinstance(at, slice) else 1
+            return found
+
+    words_of = threads._words
+    monkeypatch.setattr(threads, "_words", lambda each: Counted(words_of(each)))
+    words = len(words_of(text.source))
+    assert len(text.source) > 1_000_000
+    scores = [0.1] * len(text.units)
+    for query in ("b77", " ".join(f"b{number}" for number in range(100, 14_000))):
+        rows = 0
+        found = with_threads(text, scores, query)
+        assert max(found) > 0.1 and rows <= 3 * words

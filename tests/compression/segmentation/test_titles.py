@@ -62,3 +62,95 @@ def test_headings_of_one_level_that_come_back_are_turns() -> None:
         for name in ("User", "Assistant")
     )
     assert sum(unit.kind == "speaker" for unit in segment(source).units) == 6
+
+
+NAMES = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta")
+ANSWERS = {
+    "of the same level": "Here is how.\n\n{1} Install {0}\n\nIt takes a minute.\n\n{1} Use {0}\n\nCall it.\n\n"
+    "{1} Test {0}\n\nThe tests pass.",
+    "above": "# The {0}\n\nIt is a letter. It is Greek.",
+    "above, under a line": "Here is how.\n\n# Install {0}\n\nIt takes a minute.",
+    "below": "Here is how.\n\n##### Install\n\nIt takes a minute.\n\n##### Use\n\nCall {0}.",
+    "none": "It is a letter, {0}.",
+}
+
+
+@pytest.mark.parametrize("title", ["", "# Chat\n\n", "# Chat\n\n# Log\n\n"])
+@pytest.mark.parametrize(
+    ("asked", "said"), [("## User", "## Assistant"), ("### Instruction:", "### Response:")]
+)
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_who_speaks_is_told_whatever_headings_the_answers_have(
+    answer: str, asked: str, said: str, title: str
+) -> None:
+    text = segment(
+        title
+        + "".join(
+            f"{asked}\n\nWhat is {name}?\n\n{said}\n\n"
+            + ANSWERS[answer].format(name, asked.split(" ")[0])
+            + "\n\n"
+            for name in NAMES
+        )
+    )
+    heads = [text.text(frame.open) for frame in text.frames if frame.kind == "turn"]
+    assert heads == [asked, said] * 6
+
+
+VERSIONS = {
+    "numbers": "## [1.{}.0] - 2024-05-01\n\n",
+    "short numbers": "## v1.{}\n\n",
+    "names": "## {1}\n\n",
+    "names and text": "## {1}\n\nOf this letter nothing else is known.\n\n",
+    "names of the same level": "### {1}\n\nOf this letter nothing else is known.\n\n### Story of {1}\n\nOld.\n\n",
+}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_same_headings_beneath_another_each_time_are_of_a_document(version: str) -> None:
+    text = segment(
+        "# Changes\n\nAll of them.\n\n"
+        + "".join(
+            VERSIONS[version].format(number, name)
+            + f"### Added\n\n- The thing {name}.\n- More.\n\n### Fixed\n\n- A crash of {name}.\n\n"
+            for number, name in enumerate(NAMES)
+        )
+    )
+    assert not any(unit.kind in ("speaker", "turn") for unit in text.units)
+
+
+def test_the_rounds_of_a_dialogue_may_be_counted() -> None:
+    text = segment(
+        "".join(
+            f"# Round {number}\n\n## User\n\nWhat is {name}?\n\n## Assistant\n\nIt is a letter.\n\n"
+            for number, name in enumerate(NAMES)
+        )
+    )
+    heads = {text.text(frame.open) for frame in text.frames if frame.kind == "turn"}
+    assert {"## User", "## Assistant"} <= heads
+
+
+COMMENTED = {
+    "SQL": "## step {0}\nSELECT name, price FROM boats_{0} WHERE berth = {0} ORDER BY price;\n\n",
+    "ini": "## The options of {0}.\n[boats-{0}]\nport = 80{0}\nhost = boats.example\n\n",
+    "two comments": "## The options of {0}.\n## Restart it when they are changed.\nport = 80{0}\nlog = on\n\n",
+    "properties": "### Pier {0}\npier.{0}.name = Pier {0}\npier.{0}.url = https://pier.example/{0}\n\n",
+}
+
+
+@pytest.mark.parametrize("language", COMMENTED)
+def test_comments_that_look_like_headings_part_no_documents(language: str) -> None:
+    text = segment("".join(COMMENTED[language].format(number) for number in range(20)))
+    assert len(text.documents) == 1
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        "## Pier {0}\nIt was built in 19{0}.\n\n",
+        "## Pier {0}\n建于19{0}年。很漂亮。\n\n",
+        "## Pier {0}\n\n- 19{0}\n\n",
+    ],
+)
+def test_sections_have_an_empty_line_or_prose_under_their_heading(section: str) -> None:
+    found = titles("".join(section.format(number) for number in range(10, 30)))
+    assert found == [f"## Pier {number}" for number in range(10, 30)]
