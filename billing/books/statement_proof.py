@@ -15,13 +15,13 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, select, tuple_
 
 from billing.accounts import account_sql
-from billing.adjustments.adjustments import listed
 from billing.books.usage_report import usage
 from billing.errors import NoProof
-from billing.rollups.archived import is_archived
+from billing.rollups.archived import archived_until, is_archived
 from billing.store.database import use_one_snapshot
 from billing.store.dates import month_bounds
 from billing.store.log_tables import log_bundles, log_minutes, log_pending
+from billing.store.rollup_tables import archived_days, archived_months
 from billing.store.schema import adjustments, prices, usage_events
 from billing.transparency import log_sql
 from billing.transparency.leaves import Leaf, digest, leaf
@@ -30,11 +30,14 @@ from billing.transparency.notes import BadNote, Signer, opened
 from billing.transparency.tree import TILE_WIDTH, Tree
 
 FORMAT = "pith-proof/1"
+WHILE_THERE = "a proof is made while they are in the ledger"
 ROWS_AT_ONCE = 1000
 IDS_AT_ONCE = 400
 # Usage that is spooled comes later than it was settled: looked for this far back, and all the way where sums say so.
 SPOOLED = timedelta(days=7)
-_e, _a, _p = usage_events.c, adjustments.c, prices.c
+# And later where another clock is behind, by no more than the verifier allows.
+AHEAD = timedelta(days=2)
+_e, _a, _p, _d = usage_events.c, adjustments.c, prices.c, archived_days.c
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +134,8 @@ def statement_proof(
     use_one_snapshot(connection)
     owner = account_sql.find_workspace(connection, workspace).id
     if is_archived(connection, month):
-        raise NoProof(f"the events of {month} are archived: a proof is made while they are in the ledger")
+        raise NoProof(f"the events of {month} are archived: {WHILE_THERE}")
+    _require_whole(connection, owner, month, project_id)
     head = log_sql.head(connection)
     if not head.note:
         raise NoProof("the log has no signed checkpoint yet: a server signs one when it starts")
@@ -162,9 +166,25 @@ def statement_proof(
     )
 
 
+def _require_whole(connection: Connection, owner: str, month: str, project_id: str | None) -> None:
+    """Raises `NoProof`. Files are by the month in which requests began: the last of them are charged to the next."""
+    of_month = or_(_d.month == month, _d.day.between(month, f"{month}-99"))
+    there = (
+        select(_d.archived_month)
+        .join(archived_months, archived_months.c.month == _d.archived_month)
+        .where(archived_months.c.state != "sealed", _d.workspace_id == owner, of_month)
+    )
+    if project_id is not None:
+        there = there.where(_d.project_id == project_id)
+    if connection.execute(there.limit(1)).first() is not None:
+        raise NoProof(
+            f"some of the events of {month} are archived, whose requests began before: {WHILE_THERE}"
+        )
+
+
 def _totals(connection: Connection, owner: str, month: str, project_id: str | None) -> dict[str, Any]:
     lines = usage(connection, ("project", "model"), workspace=owner, project_id=project_id, charged_in=month)
-    adjusted = listed(connection, workspace=owner, month=month)
+    adjusted = select(func.sum(_a.nano_usd)).where(*_of_month(owner, month, project_id))
     return {
         "usage": sorted(
             (
@@ -182,7 +202,7 @@ def _totals(connection: Connection, owner: str, month: str, project_id: str | No
             ),
             key=lambda line: (line["project_id"], line["model_id"]),
         ),
-        "adjusted_nano_usd": sum(one.nano_usd for one in adjusted if project_id in (None, one.project_id)),
+        "adjusted_nano_usd": int(connection.execute(adjusted).scalar() or 0),
     }
 
 
@@ -205,22 +225,30 @@ def _events(connection: Connection, owner: str, month: str, project_id: str | No
     own = and_(_e.workspace_id == owner, charged_in)
     if project_id is not None:
         own = and_(own, _e.project_id == project_id)
-    found = _read(connection, select(usage_events).where(own, _e.settled_at >= since - SPOOLED))
+    near = _e.settled_at.between(since - SPOOLED, until + AHEAD)
+    found = _read(connection, select(usage_events).where(own, near))
     if len(found) < due:
         found = _read(connection, select(usage_events).where(own))
     known = {one.id for one in found}
     others = sorted({one.paired_with for one in found if one.paired_with and one.paired_with not in known})
     for some in _parts(others):
         of_owner = and_(_e.workspace_id == owner, _e.event_id.in_(some))
-        found += _read(connection, select(usage_events).where(of_owner))
+        pairs = _read(connection, select(usage_events).where(of_owner))
+        gone = set(some) - {one.id for one in pairs}
+        if gone and min(gone) < archived_until(connection):
+            raise NoProof(f"of some requests of {month} an event is archived: {WHILE_THERE}")
+        found += pairs
     return found
 
 
 def _adjustments(connection: Connection, owner: str, month: str, project_id: str | None) -> list[_Row]:
-    own = and_(_a.workspace_id == owner, _a.month == month)
-    if project_id is not None:
-        own = and_(own, _a.project_id == project_id)
-    return _read(connection, select(adjustments).where(own))
+    return _read(connection, select(adjustments).where(*_of_month(owner, month, project_id)))
+
+
+def _of_month(owner: str, month: str, project_id: str | None) -> list[ColumnElement[bool]]:
+    """Of adjustments."""
+    of_project = [] if project_id is None else [_a.project_id == project_id]
+    return [_a.workspace_id == owner, _a.month == month, *of_project]
 
 
 def _read(connection: Connection, statement: Select[Any]) -> list[_Row]:

@@ -9,13 +9,14 @@ from functools import partial
 from typing import Any
 
 import pytest
-from sqlalchemy import insert
+from sqlalchemy import Connection, event, insert
 
 from billing.adjustments.adjustments import Adjustments
-from billing.books.statement_proof import Bounds, statement_proof
+from billing.books.statement_proof import Bounds, StatementProof, statement_proof
 from billing.caller import Caller
 from billing.errors import NoProof
 from billing.price import Cost
+from billing.rollups.usage_sums import refill
 from billing.store.schema import usage_events
 from billing.transparency import verify
 from billing.usage import Hold, UsageFigures, Used
@@ -164,3 +165,61 @@ async def test_a_part_of_a_price_and_what_is_written_off_are_proven(books: Books
     file = await proof(books, caller)
     assert findings(file) == []
     assert file["totals"]["usage"][0]["written_off_nano_usd"] == 510_000
+
+
+async def test_a_project_is_proven_without_reading_the_adjustments_of_others(books: Books) -> None:
+    caller = await books.new_caller()
+    hold, *_ = await used(books, caller, 1)
+    adjusting = Adjustments(books.database, actor="a")
+    await adjusting.refund(hold.event_id, nano_usd=7, reason="broken", idempotency_key="r")
+    for number in range(3):
+        await adjusting.credit(
+            caller.workspace_id, nano_usd=5, reason="an outage", idempotency_key=f"{number}"
+        )
+    await sequencer(books.database).once()
+
+    def made(connection: Connection) -> tuple[StatementProof, list[int]]:
+        read: list[int] = []
+
+        @event.listens_for(connection, "after_cursor_execute")
+        def count(*given: Any) -> None:
+            if " FROM adjustments" in given[2].replace("\n", " "):
+                read.append("sum(" in given[2])
+
+        how: dict[str, Any] = {
+            "workspace": caller.workspace_id,
+            "project_id": caller.project_id,
+            "month": MONTH,
+        }
+        return statement_proof(connection, made_at=NOW + timedelta(minutes=1), **how), read
+
+    found, read = await books.database.read(made)
+    assert found.totals["adjusted_nano_usd"] == -7 and len(found.leaves) == 2
+    # The sum, and the one row.
+    assert sorted(read) == [False, True]
+
+
+async def test_events_of_long_after_the_month_are_not_looked_through_unless_sums_say_so(books: Books) -> None:
+    caller = await books.new_caller()
+    await used(books, caller, 2)
+    await sequencer(books.database).once()
+
+    def bounds(connection: Connection) -> list[bool]:
+        found: list[bool] = []
+
+        @event.listens_for(connection, "after_cursor_execute")
+        def look(*given: Any) -> None:
+            if "FROM usage_events" in given[2]:
+                found.append("BETWEEN" in given[2])
+
+        statement_proof(connection, caller.workspace_id, MONTH, made_at=NOW)
+        return found
+
+    assert await books.database.read(bounds) == [True]
+    # Charged to the month, whatever its clock says.
+    late = NOW + timedelta(days=40)
+    row = event_row(caller, late, month=MONTH, cost_nano_usd=0)
+    await books.database.write(lambda c: c.execute(insert(usage_events), row) and None)
+    await books.database.write(refill)
+    assert await books.database.read(bounds) == [True, False]
+    assert len((await proof(books, caller))["pending"]) == 1
