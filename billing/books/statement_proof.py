@@ -142,12 +142,9 @@ def statement_proof(
     tree = log_sql.read_tree(connection)
     totals = _totals(connection, owner, month, project_id)
     events = sum(line["requests"] for line in totals["usage"])
-    if bounds.leaves is not None and events > bounds.leaves:
-        raise NoProof(
-            f"{month} has {events} events, more than {bounds.leaves}: ask the operator for its file"
-        )
+    _require_few(month, events, bounds)
     rows = [
-        *_events(connection, owner, month, project_id, events),
+        *_events(connection, owner, month, project_id, events, bounds),
         *_adjustments(connection, owner, month, project_id),
     ]
     leaves, pending = _placed(connection, {one.id: one.leaf for one in rows}, bounds)
@@ -164,6 +161,12 @@ def statement_proof(
         _consistency(tree, from_size),
         totals,
     )
+
+
+def _require_few(month: str, events: int, bounds: Bounds) -> None:
+    """Raises `NoProof`."""
+    if bounds.leaves is not None and events > bounds.leaves:
+        raise NoProof(f"{month} has more than {bounds.leaves} events: ask the operator for its file")
 
 
 def _require_whole(connection: Connection, owner: str, month: str, project_id: str | None) -> None:
@@ -216,19 +219,26 @@ class _Row:
     price: tuple[int, str] | None = None
 
 
-def _events(connection: Connection, owner: str, month: str, project_id: str | None, due: int) -> list[_Row]:
-    """Those that were charged in the month, and the other events of their requests."""
+def _events(
+    connection: Connection, owner: str, month: str, project_id: str | None, due: int, bounds: Bounds
+) -> list[_Row]:
+    """Those that were charged in the month, those that were settled in it and charged when the ledger was there again,
+    and the other events of their requests."""
     since, until = month_bounds(month)
-    charged_in = or_(
-        _e.month == month, and_(_e.month.is_(None), _e.settled_at >= since, _e.settled_at < until)
-    )
-    own = and_(_e.workspace_id == owner, charged_in)
+    own = _e.workspace_id == owner
     if project_id is not None:
         own = and_(own, _e.project_id == project_id)
+    settled_in = and_(_e.settled_at >= since, _e.settled_at < until)
+    charged_in = or_(_e.month == month, and_(_e.month.is_(None), settled_in))
     near = _e.settled_at.between(since - SPOOLED, until + AHEAD)
-    found = _read(connection, select(usage_events).where(own, near))
+    found = _read(connection, select(usage_events).where(own, charged_in, near))
     if len(found) < due:
-        found = _read(connection, select(usage_events).where(own))
+        found = _read(connection, select(usage_events).where(own, charged_in))
+    # They are promised by when they were settled, so that their replies' receipts are of this month.
+    elsewhere = select(usage_events).where(own, settled_in, _e.month != month)
+    most = None if bounds.leaves is None else max(bounds.leaves - len(found), 0)
+    found += _read(connection, elsewhere if most is None else elsewhere.limit(most + 1))
+    _require_few(month, len(found), bounds)
     known = {one.id for one in found}
     others = sorted({one.paired_with for one in found if one.paired_with and one.paired_with not in known})
     for some in _parts(others):
