@@ -18,7 +18,7 @@ from billing.accounts import account_sql
 from billing.books.usage_report import usage
 from billing.errors import NoProof
 from billing.rollups.archived import archived_until, is_archived
-from billing.store.database import use_one_snapshot
+from billing.store.database import let_others_run, use_one_snapshot
 from billing.store.dates import month_bounds
 from billing.store.log_tables import log_bundles, log_minutes, log_pending
 from billing.store.rollup_tables import archived_days, archived_months
@@ -32,7 +32,11 @@ from billing.transparency.tree import TILE_WIDTH, Tree
 FORMAT = "pith-proof/1"
 WHILE_THERE = "a proof is made while they are in the ledger"
 ROWS_AT_ONCE = 1000
+ROWS_IN_A_TURN = 50
 IDS_AT_ONCE = 400
+BUNDLES_AT_ONCE = 64
+# 32 MB.
+KNOWN_BUNDLES = 4096
 # Usage that is spooled comes later than it was settled: looked for this far back, and all the way where sums say so.
 SPOOLED = timedelta(days=7)
 # And later where another clock is behind, by no more than the verifier allows.
@@ -139,7 +143,8 @@ def statement_proof(
     head = log_sql.head(connection)
     if not head.note:
         raise NoProof("the log has no signed checkpoint yet: a server signs one when it starts")
-    tree = log_sql.read_tree(connection)
+    known: dict[int, bytes] = {}
+    tree = log_sql.read_tree(connection, known)
     totals = _totals(connection, owner, month, project_id)
     events = sum(line["requests"] for line in totals["usage"])
     _require_few(month, events, bounds)
@@ -147,7 +152,7 @@ def statement_proof(
         *_events(connection, owner, month, project_id, events, bounds),
         *_adjustments(connection, owner, month, project_id),
     ]
-    leaves, pending = _placed(connection, {one.id: one.leaf for one in rows}, bounds)
+    leaves, pending = _placed(connection, {one.id: one.leaf for one in rows}, bounds, known)
     return StatementProof(
         owner,
         project_id,
@@ -263,7 +268,12 @@ def _of_month(owner: str, month: str, project_id: str | None) -> list[ColumnElem
 
 def _read(connection: Connection, statement: Select[Any]) -> list[_Row]:
     rows = connection.execution_options(yield_per=ROWS_AT_ONCE).execute(statement).mappings()
-    return [_row(dict(row)) for row in rows]
+    found: list[_Row] = []
+    for number, row in enumerate(rows):
+        if number % ROWS_IN_A_TURN == 0:
+            let_others_run(connection)
+        found.append(_row(dict(row)))
+    return found
 
 
 def _row(row: dict[str, Any]) -> _Row:
@@ -273,15 +283,16 @@ def _row(row: dict[str, Any]) -> _Row:
 
 
 def _placed(
-    connection: Connection, leaves: Mapping[str, Leaf], bounds: Bounds
+    connection: Connection, leaves: Mapping[str, Leaf], bounds: Bounds, known: dict[int, bytes]
 ) -> tuple[list[Logged], list[Leaf]]:
-    """The leaves by their index, those without one first, and those that wait for the log."""
+    """The leaves by their index, those without one first, and those that wait for the log. `known` gets the bundles
+    that have them."""
     logged, pending = list[Logged](), list[Leaf]()
     left = bounds.bundles
     for some in _parts(sorted(leaves)):
         waiting = set(connection.scalars(select(log_pending.c.id).where(log_pending.c.id.in_(some))))
         wanted = {leaves[one].entry: one for one in some if one not in waiting}
-        places = _places(connection, wanted, left)
+        places = _places(connection, wanted, left, known)
         left = places.left
         pending += (leaves[one] for one in some if one in waiting)
         logged += (Logged(places.found.get(one), leaves[one]) for one in wanted.values())
@@ -295,7 +306,9 @@ class _Places:
     left: int | None
 
 
-def _places(connection: Connection, wanted: Mapping[bytes, str], most: int | None) -> _Places:
+def _places(
+    connection: Connection, wanted: Mapping[bytes, str], most: int | None, known: dict[int, bytes]
+) -> _Places:
     """Where the log has these entries, by id. Raises `NoProof` where too much would be read."""
     size = log_sql.head(connection).size
     minutes = {minute_of(one) for one in wanted.values()}
@@ -308,11 +321,14 @@ def _places(connection: Connection, wanted: Mapping[bytes, str], most: int | Non
             )
     bundles = select(log_bundles).where(log_bundles.c.number.in_(of_minutes)).order_by(log_bundles.c.number)
     found: dict[str, int] = {}
-    for number, entries in connection.execution_options(yield_per=64).execute(bundles):
+    for number, entries in connection.execution_options(yield_per=BUNDLES_AT_ONCE).execute(bundles):
+        let_others_run(connection)
         for place in range(min(len(entries) // ENTRY_BYTES, size - number * TILE_WIDTH)):
             one = wanted.get(entries[place * ENTRY_BYTES : (place + 1) * ENTRY_BYTES])
             if one is not None:
                 found.setdefault(one, number * TILE_WIDTH + place)
+                if len(known) < KNOWN_BUNDLES:
+                    known[number] = entries
     return _Places(found, most)
 
 

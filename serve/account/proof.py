@@ -28,8 +28,8 @@ from serve.http.request_body import InvalidBody, Issue
 
 logger = logging.getLogger("pith.account")
 
-# Some 25 MB in memory, while it is sent, and 160 MB of the log that are read.
-MOST = Bounds(leaves=20_000, bundles=20_000)
+# Some 25 MB in memory, while it is sent, and 24 MB of the log, whose hashing takes most of a second.
+MOST = Bounds(leaves=20_000, bundles=3000)
 # Of one process; the next ones wait, and then are refused.
 AT_ONCE, WAITING = 2, 4
 # How long one is waited for, with those before it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from datetime import timedelta
@@ -18,12 +19,12 @@ from billing.errors import NoProof
 from billing.price import Cost
 from billing.rollups.usage_sums import refill
 from billing.store.schema import usage_events
-from billing.transparency import verify
+from billing.transparency import log_sql, verify
 from billing.transparency.leaves import digest
 from billing.usage import Hold, UsageFigures, Used
 from tests.billing.chats import forge
 from tests.billing.conftest import NOW, Books, event_row
-from tests.billing.transparency.logged import SIGNER, sequencer
+from tests.billing.transparency.logged import SIGNER, add_events, sequencer
 
 MONTH = f"{NOW:%Y-%m}"
 FIGURES = UsageFigures(prompt_tokens=1000, completion_tokens=200, cached_tokens=30, stream=False)
@@ -253,3 +254,44 @@ async def test_usage_that_was_settled_in_the_month_and_charged_later_is_promised
     assert received.findings == [] == received.notes
     with pytest.raises(NoProof, match="ask the operator"):
         await proof(books, caller, bounds=Bounds(leaves=2))
+
+
+async def test_each_bundle_is_read_once_and_others_run_between_two(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On PostgreSQL the event loop computes what SQLite's threads do."""
+    caller, other = [await books.new_caller() for _ in range(2)]
+    for one, number in ((caller, 500), (other, 200)):
+        await add_events(books, one, number)
+    await sequencer(books.database).once()
+    turns, hashed, reads = 0, list[int](), list[str]()
+    hashes_of_entries = log_sql.hashes_of_entries
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    def counted(entries: bytes) -> bytes:
+        hashed.append(turns)
+        return hashes_of_entries(entries)
+
+    def made(connection: Connection) -> StatementProof:
+        @event.listens_for(connection, "after_cursor_execute")
+        def look(*given: Any) -> None:
+            if "log_bundles.entries" in given[2]:
+                reads.append(given[2])
+
+        return statement_proof(connection, caller.workspace_id, MONTH, made_at=NOW, from_size=300)
+
+    monkeypatch.setattr(log_sql, "hashes_of_entries", counted)
+    task = asyncio.create_task(others())
+    found = await books.database.read(made)
+    task.cancel()
+    assert len(found.leaves) == 500 and found.missing == 0
+    # By the minutes of two parts of the ids, and none for a node.
+    assert len(reads) == 2 and all("log_minutes" in one for one in reads)
+    assert len(hashed) == 3
+    if books.url.startswith("postgresql"):
+        assert len(set(hashed)) == 3
