@@ -88,7 +88,7 @@ async def test_a_month_that_is_too_large_is_the_operators_to_prove(
 ) -> None:
     await chatted(served)
     await sequence(served)
-    assert proof.MOST == proof.Bounds(leaves=20_000, bundles=3000)
+    assert (proof.MOST.leaves, proof.MOST.bundles) == (20_000, 3000)
     monkeypatch.setattr(proof, "MOST", proof.Bounds(leaves=0))
     reply = await asked(served)
     assert (reply.status, reply.json()["error"]["code"]) == (409, "proof_unavailable")
