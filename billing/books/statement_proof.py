@@ -15,13 +15,13 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, select, tuple_
 
 from billing.accounts import account_sql
-from billing.adjustments.adjustments import listed
 from billing.books.usage_report import usage
 from billing.errors import NoProof
-from billing.rollups.archived import is_archived
-from billing.store.database import use_one_snapshot
+from billing.rollups.archived import archived_until, is_archived
+from billing.store.database import let_others_run, use_one_snapshot
 from billing.store.dates import month_bounds
 from billing.store.log_tables import log_bundles, log_minutes, log_pending
+from billing.store.rollup_tables import archived_days, archived_months
 from billing.store.schema import adjustments, prices, usage_events
 from billing.transparency import log_sql
 from billing.transparency.leaves import Leaf, digest, leaf
@@ -30,11 +30,18 @@ from billing.transparency.notes import BadNote, Signer, opened
 from billing.transparency.tree import TILE_WIDTH, Tree
 
 FORMAT = "pith-proof/1"
+WHILE_THERE = "a proof is made while they are in the ledger"
 ROWS_AT_ONCE = 1000
+ROWS_IN_A_TURN = 50
 IDS_AT_ONCE = 400
+BUNDLES_AT_ONCE = 64
+# 32 MB.
+KNOWN_BUNDLES = 4096
 # Usage that is spooled comes later than it was settled: looked for this far back, and all the way where sums say so.
 SPOOLED = timedelta(days=7)
-_e, _a, _p = usage_events.c, adjustments.c, prices.c
+# And later where another clock is behind, by no more than the verifier allows.
+AHEAD = timedelta(days=2)
+_e, _a, _p, _d = usage_events.c, adjustments.c, prices.c, archived_days.c
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,22 +138,21 @@ def statement_proof(
     use_one_snapshot(connection)
     owner = account_sql.find_workspace(connection, workspace).id
     if is_archived(connection, month):
-        raise NoProof(f"the events of {month} are archived: a proof is made while they are in the ledger")
+        raise NoProof(f"the events of {month} are archived: {WHILE_THERE}")
+    _require_whole(connection, owner, month, project_id)
     head = log_sql.head(connection)
     if not head.note:
         raise NoProof("the log has no signed checkpoint yet: a server signs one when it starts")
-    tree = log_sql.read_tree(connection)
+    known: dict[int, bytes] = {}
+    tree = log_sql.read_tree(connection, known)
     totals = _totals(connection, owner, month, project_id)
     events = sum(line["requests"] for line in totals["usage"])
-    if bounds.leaves is not None and events > bounds.leaves:
-        raise NoProof(
-            f"{month} has {events} events, more than {bounds.leaves}: ask the operator for its file"
-        )
+    _require_few(month, events, bounds)
     rows = [
-        *_events(connection, owner, month, project_id, events),
+        *_events(connection, owner, month, project_id, events, bounds),
         *_adjustments(connection, owner, month, project_id),
     ]
-    leaves, pending = _placed(connection, {one.id: one.leaf for one in rows}, bounds)
+    leaves, pending = _placed(connection, {one.id: one.leaf for one in rows}, bounds, known)
     return StatementProof(
         owner,
         project_id,
@@ -162,9 +168,31 @@ def statement_proof(
     )
 
 
+def _require_few(month: str, events: int, bounds: Bounds) -> None:
+    """Raises `NoProof`."""
+    if bounds.leaves is not None and events > bounds.leaves:
+        raise NoProof(f"{month} has more than {bounds.leaves} events: ask the operator for its file")
+
+
+def _require_whole(connection: Connection, owner: str, month: str, project_id: str | None) -> None:
+    """Raises `NoProof`. Files are by the month in which requests began: the last of them are charged to the next."""
+    of_month = or_(_d.month == month, _d.day.between(month, f"{month}-99"))
+    there = (
+        select(_d.archived_month)
+        .join(archived_months, archived_months.c.month == _d.archived_month)
+        .where(archived_months.c.state != "sealed", _d.workspace_id == owner, of_month)
+    )
+    if project_id is not None:
+        there = there.where(_d.project_id == project_id)
+    if connection.execute(there.limit(1)).first() is not None:
+        raise NoProof(
+            f"some of the events of {month} are archived, whose requests began before: {WHILE_THERE}"
+        )
+
+
 def _totals(connection: Connection, owner: str, month: str, project_id: str | None) -> dict[str, Any]:
     lines = usage(connection, ("project", "model"), workspace=owner, project_id=project_id, charged_in=month)
-    adjusted = listed(connection, workspace=owner, month=month)
+    adjusted = select(func.sum(_a.nano_usd)).where(*_of_month(owner, month, project_id))
     return {
         "usage": sorted(
             (
@@ -182,7 +210,7 @@ def _totals(connection: Connection, owner: str, month: str, project_id: str | No
             ),
             key=lambda line: (line["project_id"], line["model_id"]),
         ),
-        "adjusted_nano_usd": sum(one.nano_usd for one in adjusted if project_id in (None, one.project_id)),
+        "adjusted_nano_usd": int(connection.execute(adjusted).scalar() or 0),
     }
 
 
@@ -196,36 +224,56 @@ class _Row:
     price: tuple[int, str] | None = None
 
 
-def _events(connection: Connection, owner: str, month: str, project_id: str | None, due: int) -> list[_Row]:
-    """Those that were charged in the month, and the other events of their requests."""
+def _events(
+    connection: Connection, owner: str, month: str, project_id: str | None, due: int, bounds: Bounds
+) -> list[_Row]:
+    """Those that were charged in the month, those that were settled in it and charged when the ledger was there again,
+    and the other events of their requests."""
     since, until = month_bounds(month)
-    charged_in = or_(
-        _e.month == month, and_(_e.month.is_(None), _e.settled_at >= since, _e.settled_at < until)
-    )
-    own = and_(_e.workspace_id == owner, charged_in)
+    own = _e.workspace_id == owner
     if project_id is not None:
         own = and_(own, _e.project_id == project_id)
-    found = _read(connection, select(usage_events).where(own, _e.settled_at >= since - SPOOLED))
+    settled_in = and_(_e.settled_at >= since, _e.settled_at < until)
+    charged_in = or_(_e.month == month, and_(_e.month.is_(None), settled_in))
+    near = _e.settled_at.between(since - SPOOLED, until + AHEAD)
+    found = _read(connection, select(usage_events).where(own, charged_in, near))
     if len(found) < due:
-        found = _read(connection, select(usage_events).where(own))
+        found = _read(connection, select(usage_events).where(own, charged_in))
+    # They are promised by when they were settled, so that their replies' receipts are of this month.
+    elsewhere = select(usage_events).where(own, settled_in, _e.month != month)
+    most = None if bounds.leaves is None else max(bounds.leaves - len(found), 0)
+    found += _read(connection, elsewhere if most is None else elsewhere.limit(most + 1))
+    _require_few(month, len(found), bounds)
     known = {one.id for one in found}
     others = sorted({one.paired_with for one in found if one.paired_with and one.paired_with not in known})
     for some in _parts(others):
         of_owner = and_(_e.workspace_id == owner, _e.event_id.in_(some))
-        found += _read(connection, select(usage_events).where(of_owner))
+        pairs = _read(connection, select(usage_events).where(of_owner))
+        gone = set(some) - {one.id for one in pairs}
+        if gone and min(gone) < archived_until(connection):
+            raise NoProof(f"of some requests of {month} an event is archived: {WHILE_THERE}")
+        found += pairs
     return found
 
 
 def _adjustments(connection: Connection, owner: str, month: str, project_id: str | None) -> list[_Row]:
-    own = and_(_a.workspace_id == owner, _a.month == month)
-    if project_id is not None:
-        own = and_(own, _a.project_id == project_id)
-    return _read(connection, select(adjustments).where(own))
+    return _read(connection, select(adjustments).where(*_of_month(owner, month, project_id)))
+
+
+def _of_month(owner: str, month: str, project_id: str | None) -> list[ColumnElement[bool]]:
+    """Of adjustments."""
+    of_project = [] if project_id is None else [_a.project_id == project_id]
+    return [_a.workspace_id == owner, _a.month == month, *of_project]
 
 
 def _read(connection: Connection, statement: Select[Any]) -> list[_Row]:
     rows = connection.execution_options(yield_per=ROWS_AT_ONCE).execute(statement).mappings()
-    return [_row(dict(row)) for row in rows]
+    found: list[_Row] = []
+    for number, row in enumerate(rows):
+        if number % ROWS_IN_A_TURN == 0:
+            let_others_run(connection)
+        found.append(_row(dict(row)))
+    return found
 
 
 def _row(row: dict[str, Any]) -> _Row:
@@ -235,15 +283,16 @@ def _row(row: dict[str, Any]) -> _Row:
 
 
 def _placed(
-    connection: Connection, leaves: Mapping[str, Leaf], bounds: Bounds
+    connection: Connection, leaves: Mapping[str, Leaf], bounds: Bounds, known: dict[int, bytes]
 ) -> tuple[list[Logged], list[Leaf]]:
-    """The leaves by their index, those without one first, and those that wait for the log."""
+    """The leaves by their index, those without one first, and those that wait for the log. `known` gets the bundles
+    that have them."""
     logged, pending = list[Logged](), list[Leaf]()
     left = bounds.bundles
     for some in _parts(sorted(leaves)):
         waiting = set(connection.scalars(select(log_pending.c.id).where(log_pending.c.id.in_(some))))
         wanted = {leaves[one].entry: one for one in some if one not in waiting}
-        places = _places(connection, wanted, left)
+        places = _places(connection, wanted, left, known)
         left = places.left
         pending += (leaves[one] for one in some if one in waiting)
         logged += (Logged(places.found.get(one), leaves[one]) for one in wanted.values())
@@ -257,7 +306,9 @@ class _Places:
     left: int | None
 
 
-def _places(connection: Connection, wanted: Mapping[bytes, str], most: int | None) -> _Places:
+def _places(
+    connection: Connection, wanted: Mapping[bytes, str], most: int | None, known: dict[int, bytes]
+) -> _Places:
     """Where the log has these entries, by id. Raises `NoProof` where too much would be read."""
     size = log_sql.head(connection).size
     minutes = {minute_of(one) for one in wanted.values()}
@@ -270,11 +321,14 @@ def _places(connection: Connection, wanted: Mapping[bytes, str], most: int | Non
             )
     bundles = select(log_bundles).where(log_bundles.c.number.in_(of_minutes)).order_by(log_bundles.c.number)
     found: dict[str, int] = {}
-    for number, entries in connection.execution_options(yield_per=64).execute(bundles):
+    for number, entries in connection.execution_options(yield_per=BUNDLES_AT_ONCE).execute(bundles):
+        let_others_run(connection)
         for place in range(min(len(entries) // ENTRY_BYTES, size - number * TILE_WIDTH)):
             one = wanted.get(entries[place * ENTRY_BYTES : (place + 1) * ENTRY_BYTES])
             if one is not None:
                 found.setdefault(one, number * TILE_WIDTH + place)
+                if len(known) < KNOWN_BUNDLES:
+                    known[number] = entries
     return _Places(found, most)
 
 

@@ -21,6 +21,7 @@ from sqlalchemy.exc import (
     SQLAlchemyError,
     StatementError,
 )
+from sqlalchemy.util import await_only
 
 from billing.errors import DatabaseConfigError, LedgerUnavailable, RowRefused
 
@@ -115,6 +116,12 @@ def use_one_snapshot(connection: Connection) -> None:
     """Makes the statements of this transaction see the database as it is now; call it first. SQLite does so anyway."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
+
+
+def let_others_run(connection: Connection) -> None:
+    """Call it now and then in work that computes for long: on PostgreSQL it is run by the event loop itself."""
+    if connection.dialect.is_async:
+        await_only(asyncio.sleep(0))
 
 
 @contextmanager

@@ -102,7 +102,7 @@ class SqliteDatabase(Database):
     async def read(self, work: Work[T]) -> T:
         loop = asyncio.get_running_loop()
         with translated_errors():
-            async with asyncio.timeout(2 * self._timeout_s):
+            async with asyncio.timeout(None if isinstance(work, LongWork) else 2 * self._timeout_s):
                 return await loop.run_in_executor(self._readers, self._read, work)
 
     def _read(self, work: Work[T]) -> T:

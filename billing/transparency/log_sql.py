@@ -12,7 +12,7 @@ from sqlalchemy import BindParameter, Connection, bindparam, delete, func, selec
 from sqlalchemy.dialects import postgresql, sqlite
 
 from billing.errors import BillingError
-from billing.store.database import use_one_snapshot
+from billing.store.database import let_others_run, use_one_snapshot
 from billing.store.log_tables import log_bundles, log_head, log_minutes, log_pending, log_tiles
 from billing.store.schema import adjustments, usage_events
 from billing.store.statements import replacing
@@ -76,12 +76,17 @@ def head(connection: Connection) -> Head:
     return Head(*connection.execute(select(_h.size, _h.root, _h.note, _h.signed_at)).one())
 
 
-def read_tree(connection: Connection) -> Tree:
-    """The tree that the head is of, for as long as the transaction. Its reading raises `LogDamaged`."""
+def read_tree(connection: Connection, known: Mapping[int, bytes] | None = None) -> Tree:
+    """The tree that the head is of, for as long as the transaction. `known`: the entries of some bundles, which are not
+    read again. Its reading raises `LogDamaged`."""
     size = head(connection).size
 
     def read_tile(level: int, number: int) -> bytes:
-        return tile(connection, level, number, width_of_tile(size, level, number))
+        width = width_of_tile(size, level, number)
+        if level == 0 and known and number in known:
+            let_others_run(connection)
+            return hashes_of_entries(_cut(known[number], width * ENTRY_BYTES, f"bundle {number}"))
+        return tile(connection, level, number, width)
 
     return Tree(size, read_tile)
 

@@ -260,15 +260,15 @@ class Proof:
         require(is_root, "tree", "the leaves are not in the log that was signed")
 
     def check_leaf(self, leaf: Leaf) -> None:
-        row, month = leaf.row, self.scope[2]
+        row, month, pair = leaf.row, self.scope[2], self.by_id.get(leaf.row.get("paired_with", ""))
         is_placed = leaf.index is not None or leaf.id in self.pending
         require(is_placed, "omitted", f"{leaf.id} is not in the log as the file has it")
         require(self.is_own(row), "scope", f"{leaf.id} is of another workspace or project")
         # Of a chat, its compression's event, and of that the chat's: both are there, whatever their months.
-        pair = self.by_id.get(row.get("paired_with", ""))
         is_paired = "paired_with" not in row or (pair and pair.row.get("paired_with") == leaf.id)
         require(is_paired, "omitted", f"event {leaf.id} names {row.get('paired_with')}, which is not there")
-        require(month in (leaf.month, pair and pair.month), "scope", f"{leaf.id} is of another month")
+        of = [m for e in (leaf, pair or leaf) if leaf.is_event for m in (e.month, e.row["settled_at"][:7])]
+        require(month in (leaf.month, *of), "scope", f"{leaf.id} is of another month")
         if not leaf.is_event:
             require(type(row["nano_usd"]) is int, "leaf", f"adjustment {leaf.id} has no amount")
         elif leaf.month == month:

@@ -4,17 +4,20 @@ everybody is shown one log. What it answers is verified before anybody sees it."
 import asyncio
 import base64
 import time
+from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Any, TypeVar
 
 import aiohttp
 from sqlalchemy import Connection
 
 from billing.errors import BillingError
-from billing.store.database import Database, PatientWork, use_one_snapshot
+from billing.store.database import Database, LongWork, PatientWork, use_one_snapshot
 from billing.transparency import log_sql
 from billing.transparency.log_sql import Head, LostRace
 from billing.transparency.notes import SIGNATURE_PREFIX, BadNote, Verifier, opened
 
+T = TypeVar("T")
 SIZE_TYPE = "text/x.tlog.size"
 TIMEOUT_S = 10.0
 MOST_BYTES = 16_384
@@ -101,15 +104,29 @@ def is_cosigned(note: str, verifier: Verifier) -> bool:
     return True
 
 
-async def until_cosigned(database: Database, verifier: Verifier | None) -> None:
-    """Wait until the checkpoint is, for as long as a witness that answers may take. Raises `LedgerUnavailable`."""
-    if verifier is None:
-        return
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_cosigned((await database.read(log_sql.head)).note, verifier):
-        if time.monotonic() > deadline:
-            return
+async def read_cosigned(
+    read: Callable[[LongWork[Any]], Awaitable[Any]],
+    work: Callable[[Connection], T],
+    verifier: Verifier | None,
+    *,
+    patience_s: float = PATIENCE_S,
+) -> T:
+    """`work` in a snapshot whose checkpoint is cosigned; in any, once a witness that answers would have. Raises what
+    `read` and `work` raise."""
+    deadline = time.monotonic() + patience_s
+    while verifier is not None and time.monotonic() < deadline:
+        found: list[T] = await read(LongWork(partial(_if_cosigned, work=work, verifier=verifier)))
+        if found:
+            return found[0]
         await asyncio.sleep(LOOK_EVERY_S)
+    anyway: T = await read(LongWork(work))
+    return anyway
+
+
+def _if_cosigned(connection: Connection, *, work: Callable[[Connection], T], verifier: Verifier) -> list[T]:
+    """What is found, if its checkpoint is."""
+    use_one_snapshot(connection)
+    return [work(connection)] if is_cosigned(log_sql.head(connection).note, verifier) else []
 
 
 def _request(connection: Connection, *, of: Head, old: int) -> str:

@@ -25,7 +25,7 @@ from billing.originals.original_store import OriginalStore
 from billing.rollups import archived
 from billing.store.database import Database
 from billing.transparency.notes import Signer, signer
-from billing.transparency.witness import until_cosigned
+from billing.transparency.witness import read_cosigned
 from billing.webhooks.webhooks import Webhooks
 from serve.config.settings import Settings
 from serve.money.ledger_setup import witness_key
@@ -207,11 +207,10 @@ class Operator:
         return signer(self.pepper(), self.settings.log.origin)
 
     async def statement_proof(self, workspace: str, month: str, from_size: int | None) -> StatementProof:
-        await until_cosigned(self.patient, witness_key(self.settings))
         make = partial(
             statement_proof, workspace=workspace, month=month, from_size=from_size, made_at=self.now
         )
-        return await self.patient.read(make)
+        return await read_cosigned(self.patient.read, make, witness_key(self.settings))
 
     async def rebuild(self) -> list[Record]:
         """The balances that were set to what their rows add up to."""

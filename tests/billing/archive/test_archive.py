@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyarrow.parquet import read_table
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, insert, text
 
 from billing.adjustments.adjustment import EventArchived
 from billing.adjustments.adjustments import Adjustments
@@ -29,8 +29,9 @@ from billing.books import proof
 from billing.books.books import Books as Reader
 from billing.books.compressions import comparisons, receipts
 from billing.books.saving import Dimension
+from billing.books.statement_proof import statement_proof
 from billing.books.usage_report import UsageSum, usage
-from billing.errors import ArchiveDamaged, ArchiveRefused, ClockBehind, RowRefused
+from billing.errors import ArchiveDamaged, ArchiveRefused, ClockBehind, NoProof, RowRefused
 from billing.ledger import ledger_sql
 from billing.ledger.ledger import Ledger
 from billing.ledger.recording import replay, retry
@@ -40,15 +41,16 @@ from billing.rollups.archived import ArchivedSumsChanged, PeriodArchived
 from billing.rollups.checkpoint_sql import Sum
 from billing.rollups.event_sums import line_of, text_of_events
 from billing.rollups.partitions import make_months
+from billing.rollups.usage_sums import refill
 from billing.store.schema import usage_events
-from billing.transparency import places
+from billing.transparency import places, verify
 from billing.usage import Hold, UsageEvent, UsageFigures, mint_event_id
 from tests.billing.archive.killed import archiving
 from tests.billing.books.test_proof import use
 from tests.billing.chats import Chat, Chats, forge
-from tests.billing.conftest import NOW, PRICES
+from tests.billing.conftest import NOW, PRICES, event_row
 from tests.billing.rollups.test_usage_sums import random_event
-from tests.billing.transparency.logged import sequencer
+from tests.billing.transparency.logged import SIGNER, sequencer
 
 if TYPE_CHECKING:
     from billing.caller import Caller
@@ -609,3 +611,40 @@ async def test_a_run_that_was_overtaken_by_another_leaves_its_files_alone(
     with pytest.raises(ArchiveRefused, match="another run has gone on with it"):
         await MonthWriter(books.database, folder, lambda step: None).write(month, sums)
     assert {path.name: path.read_bytes() for path in folder.glob("usage*") if path.suffix != ".part"} == files
+
+
+async def test_a_month_of_which_some_events_are_archived_with_the_one_before_is_not_proven(
+    books: Books, filled: list[Caller], tmp_path: Path
+) -> None:
+    """A request that began in October was charged in November, and its event went with October."""
+
+    async def proof_of(caller: Caller, **how: Any) -> list[Any]:
+        make = partial(
+            statement_proof, workspace=caller.workspace_id, month="2026-11", made_at=books.clock.moment, **how
+        )
+        file = json.loads("".join((await books.database.read(make)).pieces(SIGNER)))
+        assert file["leaves"]
+        # Its prices are made up.
+        return [one for one in verify.Proof(file).findings if one[0] != "price"]
+
+    await sequencer(books.database).once()
+    whole, split = filled
+    assert await proof_of(split) == []
+    await archiver(books, tmp_path / "archive").archive(2)
+    assert await proof_of(whole) == [] == await proof_of(whole, project_id=whole.project_id)
+    for how in ({}, {"project_id": split.project_id}):
+        with pytest.raises(NoProof, match="some of the events of 2026-11 are archived"):
+            await proof_of(split, **how)
+
+
+async def test_a_request_of_which_one_event_is_archived_is_not_proven_by_the_other(
+    books: Books, filled: list[Caller], tmp_path: Path
+) -> None:
+    caller = filled[0]
+    await archiver(books, tmp_path / "archive").archive(2)
+    row = event_row(caller, NOW, paired_with=mint_event_id(OCTOBER), cost_nano_usd=0)
+    await books.database.write(lambda c: c.execute(insert(usage_events), row) and None)
+    await books.database.write(refill)
+    make = partial(statement_proof, workspace=caller.workspace_id, month="2026-11", made_at=LATER)
+    with pytest.raises(NoProof, match="an event is archived"):
+        await books.database.read(make)

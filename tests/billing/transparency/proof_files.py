@@ -21,7 +21,7 @@ from billing.transparency.log_sql import id_of
 from billing.transparency.notes import COSIGNATURE, SIGNATURE_PREFIX, Verifier
 from billing.transparency.tree import TILE_HEIGHT, Tree, leaf_hash, paired_up
 
-MONTH, OWNER = "2026-10", "ws_own"
+MONTH, NEXT, OWNER = "2026-10", "2026-11", "ws_own"
 BEGIN, END = datetime(2026, 10, 1, tzinfo=UTC), datetime(2026, 11, 1, tzinfo=UTC)
 # When the customer asks for the file.
 LATER = END + timedelta(days=3)
@@ -36,6 +36,16 @@ Row = dict[str, Any]
 
 def is_event(row: Row) -> bool:
     return "id" not in row
+
+
+def is_replayed(row: Row) -> bool:
+    """True of what was settled in the month and charged to another."""
+    return is_event(row) and row["month"] != MONTH and f"{row['settled_at']:%Y-%m}" == MONTH
+
+
+def is_here(row: Row) -> bool:
+    """True where the month's file has it."""
+    return row["month"] == MONTH or is_replayed(row)
 
 
 def tree_of(entries: Sequence[bytes]) -> Tree:
@@ -101,7 +111,7 @@ class Log:
         own = [
             (index, row)
             for index, row in enumerate(self.rows[:size])
-            if row["workspace_id"] == OWNER and row["month"] == MONTH and id_of(row) not in gone
+            if row["workspace_id"] == OWNER and is_here(row) and id_of(row) not in gone
         ]
         is_now = size in (None, len(self.rows))
         waiting = [row for row in self.pending if is_now and id_of(row) not in gone]
@@ -116,7 +126,7 @@ class Log:
             [leaf(row) for row in waiting],
             list(tree.around([index for index, _ in own])),
             {} if from_size is None else {from_size: tree.consistency(from_size)},
-            totals([row for _, row in own] + waiting),
+            totals([row for _, row in own if row["month"] == MONTH] + waiting),
         )
         return json.loads("".join(found.pieces(self.signer)))
 
@@ -255,7 +265,8 @@ def adjustment(rng: random.Random, at: datetime, owner: str) -> Row:
 
 
 def log(rng: random.Random, size: int = 60) -> Log:
-    """A month's log of three customers, with a little of the month after it."""
+    """A month's log of three customers, with a little of the month after it: in that, what was answered in the month
+    while the ledger was away."""
     rows: list[Row] = []
     while len(rows) < size:
         at = BEGIN + (END - BEGIN) * (len(rows) / size) + timedelta(seconds=rng.random())
@@ -264,6 +275,7 @@ def log(rng: random.Random, size: int = 60) -> Log:
             rows.append(adjustment(rng, at, owner))
         else:
             rows += compressed(rng, at, owner) if choice < 0.2 else [event(rng, at, owner)]
+    rows += [event(rng, END - timedelta(hours=2 + n), OWNER, month=NEXT) for n in range(2)]
     rows += [event(rng, END + timedelta(hours=3 + n), OWNER) for n in range(3)]
     return Log(notes.signer(rng.randbytes(32), "log.example/pith"), rows)
 

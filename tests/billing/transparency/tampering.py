@@ -35,6 +35,7 @@ from tests.billing.transparency.proof_files import (
     adjustment,
     event,
     is_event,
+    is_replayed,
     log,
     priced,
     totals,
@@ -61,6 +62,10 @@ class Case:
         return [
             row for row in rows if row["workspace_id"] == OWNER and row["month"] == MONTH and is_event(row)
         ]
+
+    def replayed(self) -> list[Row]:
+        """Those that were answered in the month and charged to the next."""
+        return [row for row in self.log.rows if row["workspace_id"] == OWNER and is_replayed(row)]
 
     def plain(self) -> Row:
         """One whose price is above nothing, and which no other names."""

@@ -15,7 +15,7 @@ import pytest
 from billing.price import ModelPrice, cost
 from billing.transparency import verify
 from tests.billing.transparency import tampering
-from tests.billing.transparency.proof_files import log, tree_of
+from tests.billing.transparency.proof_files import NEXT, is_here, log, tree_of
 
 SOURCE = Path(verify.__file__)
 
@@ -61,7 +61,7 @@ def test_a_customer_runs_it_over_a_file_and_the_replies_that_were_kept(
     (tmp_path / "kept").mkdir()
     reply, streamed, *lines = (
         {"service": {"metering": {"proof": {"record": record, "note": note}}}}
-        for record, note in case.log.receipts([*case.own(), *case.log.pending])
+        for record, note in case.log.receipts([*case.own(), *case.replayed(), *case.log.pending])
     )
     (tmp_path / "kept/reply.json").write_text(json.dumps(reply, indent=1))
     (tmp_path / "kept/stream.txt").write_text(
@@ -165,5 +165,29 @@ def test_an_old_checkpoint_without_a_proof_is_said_to_be_unproven(case: tamperin
 
 
 def test_a_promise_of_the_month_after_accuses_nobody(case: tampering.Case) -> None:
-    later = [row for row in log(random.Random(6)).rows if row["month"] == "2026-11"]
+    later = [row for row in log(random.Random(6)).rows if not is_here(row)]
     assert case.evidence(case.file(), receipts=case.log.receipts(later)).findings() == set()
+
+
+def test_what_was_settled_in_the_month_and_charged_to_the_next_is_there_and_counts_nowhere(
+    case: tampering.Case,
+) -> None:
+    file, replayed = case.file(), case.replayed()
+    ids = {json.loads(one["record"]).get("event_id") for one in file["leaves"]}
+    assert replayed and ids >= {row["event_id"] for row in replayed}
+    receipts = case.log.receipts([*case.own(), *case.log.pending, *replayed])
+    assert case.evidence(file, receipts=receipts, all_receipts=True).findings() == set()
+    # An operator who leaves one out is found by its receipt.
+    without = case.file(without=[replayed[0]["event_id"]])
+    assert case.evidence(without, receipts=receipts).findings() == {"receipt"}
+
+
+def test_an_adjustment_of_another_month_is_not_taken_for_one_of_this_by_more_fields(
+    case: tampering.Case,
+) -> None:
+    proof = verify.Proof(case.file(), case.key)
+    leaf = next(one for one in proof.leaves if not one.is_event)
+    settled = next(one.row["settled_at"] for one in proof.leaves if one.is_event)
+    twin = leaf._replace(month=NEXT, row=leaf.row | {"settled_at": settled})
+    with pytest.raises(verify.Wrong, match="another month"):
+        proof.check_leaf(twin)

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -14,9 +15,10 @@ from sqlalchemy import Connection, text
 
 from billing.books.statement_proof import statement_proof
 from billing.caller import Caller
+from billing.store.database import LongWork
 from billing.transparency import log_sql, verify, witness
 from billing.transparency.tree import EMPTY_ROOT
-from billing.transparency.witness import Witness, WitnessRefused, is_cosigned, until_cosigned
+from billing.transparency.witness import Witness, WitnessRefused, is_cosigned, read_cosigned
 from tests.billing.conftest import NOW, Books
 from tests.billing.transparency.logged import SIGNER, add_events, sequencer
 from tests.billing.transparency.proof_files import Witness as Cosigner
@@ -167,14 +169,41 @@ async def test_a_witness_that_never_answers_holds_nothing_up(books: Books, spec:
 async def test_a_proof_waits_for_the_cosignature_and_not_for_ever(
     books: Books, spec: SpecWitness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await grow(books, await books.new_caller(), 5)
+    await grow(books, caller := await books.new_caller(), 5)
     monkeypatch.setattr(witness, "LOOK_EVERY_S", 0.01)
-    waiting = asyncio.create_task(until_cosigned(books.database, spec.key.verifier))
+    read, key = books.database.read, spec.key.verifier
+    make = partial(
+        statement_proof, workspace=caller.workspace_id, month=f"{NOW:%Y-%m}", made_at=NOW + timedelta(hours=1)
+    )
+    waiting = asyncio.create_task(read_cosigned(read, make, key))
     await client(books, spec).once()
-    await waiting
-    await until_cosigned(books.database, None)
-    monkeypatch.setattr(witness, "PATIENCE_S", 0.0)
-    await until_cosigned(books.database, Cosigner().verifier)
+    assert is_cosigned((await waiting).checkpoint, key)
+    assert await read_cosigned(read, make, None, patience_s=60) == await waiting
+    other = await read_cosigned(read, make, Cosigner().verifier, patience_s=0.05)
+    assert other == await waiting
+
+
+async def test_a_log_that_grows_while_a_proof_waits_is_proven_as_it_was_cosigned(
+    books: Books, spec: SpecWitness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is checked and what is read are of one snapshot: another checkpoint may come between two reads."""
+    await grow(books, caller := await books.new_caller(), 5)
+    monkeypatch.setattr(witness, "LOOK_EVERY_S", 0.0)
+    looks = 0
+
+    async def read(work: LongWork[Any]) -> Any:
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            await client(books, spec).once()
+        found = await books.database.read(work)
+        if looks >= 3:
+            await grow(books, caller, 1)
+        return found
+
+    make = partial(statement_proof, workspace=caller.workspace_id, month=f"{NOW:%Y-%m}", made_at=NOW)
+    found = await read_cosigned(read, make, spec.key.verifier)
+    assert looks == 3 and is_cosigned(found.checkpoint, spec.key.verifier)
 
 
 async def test_a_fork_that_is_shown_to_two_customers_is_caught_by_either_with_the_witness_key(

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection
 
+from billing.errors import LedgerUnavailable
+from billing.store.database import LongWork, open_database
 from billing.store.migration import newest_revision
 from billing.transparency import verify
+from billing.transparency.notes import Verifier
 from billing.transparency.sequencer import Sequencer
 from serve.account import proof
 from serve.money.ledger_setup import log_signer
+from tests.billing.transparency.proof_files import Witness as Cosigner
 from tests.serve.served import Client, Served
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -80,6 +88,7 @@ async def test_a_month_that_is_too_large_is_the_operators_to_prove(
 ) -> None:
     await chatted(served)
     await sequence(served)
+    assert (proof.MOST.leaves, proof.MOST.bundles) == (20_000, 3000)
     monkeypatch.setattr(proof, "MOST", proof.Bounds(leaves=0))
     reply = await asked(served)
     assert (reply.status, reply.json()["error"]["code"]) == (409, "proof_unavailable")
@@ -115,3 +124,105 @@ async def test_few_proofs_are_made_at_once_and_few_wait() -> None:
 async def test_the_program_that_checks_is_there_for_everybody(served: Served) -> None:
     reply = await Client(served.api, "/log/verify.py").run()
     assert (reply.status, reply.body) == (200, PROGRAM)
+
+
+class Stalled:
+    """A database whose reads have begun, and end when they are let go."""
+
+    def __init__(self) -> None:
+        self.begun, self.most, self.gate = 0, 0, asyncio.Event()
+        self.error: Exception | None = None
+
+    async def read(self, work: object) -> Any:
+        self.begun += 1
+        self.most = max(self.most, self.begun)
+        try:
+            await self.gate.wait()
+        finally:
+            self.begun -= 1
+        if self.error:
+            raise self.error
+        return SimpleNamespace(checkpoint="", pieces=lambda _: iter(["a"]))
+
+
+def stalled_prover(
+    witness: Verifier | None = None,
+) -> tuple[Stalled, Callable[[], Coroutine[Any, Any, list[str]]]]:
+    database = Stalled()
+    prover = proof.Prover(database, None, witness, lambda: datetime.now(UTC))  # type: ignore[arg-type]
+    caller: Any = SimpleNamespace(workspace_id="w", project_id="p")
+
+    async def one() -> list[str]:
+        async with prover.room() as place:
+            return list(await prover.pieces(caller, proof.AskedProof("2026-11", None), place))
+
+    return database, one
+
+
+async def turns() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_who_leaves_makes_no_room_before_what_was_begun_is_read(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    database, one = stalled_prover()
+    for _ in range(4):
+        leaving = asyncio.create_task(one())
+        await turns()
+        leaving.cancel()
+        await asyncio.gather(leaving, return_exceptions=True)
+    assert (database.begun, database.most) == (1, 1)
+    database.error = LedgerUnavailable("it went away")
+    database.gate.set()
+    await turns()
+    database.error = None
+    assert await one() == ["a"] and database.most == 1
+    assert list(await asyncio.gather(one(), one(), one())) == [["a"]] * 3
+    assert caplog.records == []
+
+
+async def test_a_proof_that_takes_too_long_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proof, "ANSWER_S", 0.02)
+    database, one = stalled_prover()
+    for _ in range(2):
+        with pytest.raises(LedgerUnavailable, match="no proof"):
+            await one()
+    assert database.most == 1
+    database.gate.set()
+    await turns()
+    assert await one() == ["a"]
+
+
+async def test_a_witness_that_did_not_answer_is_not_waited_for_by_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(proof, "PATIENCE_S", 0.05)
+    waits: list[float] = []
+
+    async def read_cosigned(read: Any, work: Any, verifier: Any, *, patience_s: float) -> Any:
+        waits.append(patience_s)
+        return await read(work)
+
+    monkeypatch.setattr(proof, "read_cosigned", read_cosigned)
+    database, one = stalled_prover(Cosigner().verifier)
+    database.gate.set()
+    for _ in range(3):
+        assert await one() == ["a"]
+    assert waits == [0.05, 0.0, 0.0]
+
+
+async def test_a_long_read_is_ended_by_nobody_on_sqlite(tmp_path: Path) -> None:
+    """Its thread would go on, and what holds its room would not."""
+    database = open_database(f"sqlite:///{tmp_path}/a.db", timeout_s=0.05)
+    await database.write(lambda _: None)
+
+    def slow(_: Connection) -> int:
+        time.sleep(0.3)
+        return 1
+
+    assert await database.read(LongWork(slow)) == 1
+    with pytest.raises(LedgerUnavailable):
+        await database.read(slow)
+    await database.close()

@@ -130,7 +130,9 @@ export class Proof {
     const pair = this.byId.get(row.paired_with);
     const isPaired = row.paired_with === undefined || pair?.row.paired_with === id;
     need(isPaired, "omitted", `event ${id} names ${row.paired_with}, which is not there`);
-    need([month, pair?.month].includes(this.given.month), "scope", `${id} is of another month`);
+    const both = isEvent ? [{ row, month }, pair ?? { row, month }] : [];
+    const months = [month, ...both.flatMap((one) => [one.month, one.row.settled_at.slice(0, 7)])];
+    need(months.includes(this.given.month), "scope", `${id} is of another month`);
     if (!isEvent) need(typeof row.nano_usd === "number", "leaf", `adjustment ${id} has no amount`);
     if (!isEvent || month !== this.given.month) return;
     const counts = [...COUNTS, "cost_nano_usd", "price_ppm", "pricing_version"];
