@@ -359,7 +359,7 @@ class Proof:
         here = {leaf.id: leaf.entry for leaf in self.leaves}
         gone = [one for one in known if known[one] != here.get(one)]
         require(not gone, "history", f"{len(gone)} leaves of the old file are not in this one: {gone[:3]}")
-        added = [leaf for leaf in self.leaves if leaf.id not in known]
+        added = [leaf for leaf in self.leaves if leaf.id not in known and leaf.month == self.scope[2]]
         hidden = [leaf.id for leaf in added if earlier and leaf.index is not None and leaf.index < size]
         require(not hidden, "history", f"{len(hidden)} leaves were kept from the old file: {hidden[:3]}")
         is_over = at is not None and at > self.until + FINAL

@@ -179,7 +179,8 @@ def account_routes(needed: AccountRoutes) -> APIRouter:
     async def read_proof(request: Request) -> Response:
         """A month of this key's project, to be checked without trusting this server: each event and each adjustment
         of one as a leaf of the signed log, with prices and sums. The workspace's other projects and credits are not in
-        it. A log without a checkpoint, an archived month, or one of more than 20,000 events is refused with 409."""
+        it. A log without a checkpoint, an archived month, or one of more than 20,000 events or 3,000 bundles of leaves
+        is refused with 409."""
         caller = await needed.authenticate(request)
         asked = asked_proof(request.query_params)
         admission = await needed.limiter.admit(

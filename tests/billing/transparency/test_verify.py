@@ -7,6 +7,7 @@ import json
 import random
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 from billing.price import ModelPrice, cost
 from billing.transparency import verify
 from tests.billing.transparency import tampering
-from tests.billing.transparency.proof_files import NEXT, is_here, log, tree_of
+from tests.billing.transparency.proof_files import END, NEXT, OWNER, event, is_here, log, tree_of
 
 SOURCE = Path(verify.__file__)
 
@@ -180,6 +181,18 @@ def test_what_was_settled_in_the_month_and_charged_to_the_next_is_there_and_coun
     # An operator who leaves one out is found by its receipt.
     without = case.file(without=[replayed[0]["event_id"]])
     assert case.evidence(without, receipts=receipts).findings() == {"receipt"}
+
+
+def test_usage_that_a_spool_brought_when_the_month_was_over_is_not_called_backdated(
+    case: tampering.Case,
+) -> None:
+    before = case.log.copy()
+    before.pending = []
+    after, size = before.copy(), len(before.rows)
+    after.rows.append(event(random.Random(7), END - timedelta(hours=5), OWNER, month=NEXT))
+    old = before.proof(made_at=tampering.LATER)
+    file = after.proof(made_at=tampering.LATER, from_size=size)
+    assert case.evidence(file, old=json.dumps(old)).findings() == set()
 
 
 def test_an_adjustment_of_another_month_is_not_taken_for_one_of_this_by_more_fields(

@@ -28,7 +28,7 @@ from models.fake_engine import FakeEngine
 from serve.app import start_service
 from serve.catalog.offered import catalog_of
 from serve.config.settings import Settings
-from serve.metrics.background import WebhookMetrics
+from serve.metrics.background import TASKS, WebhookMetrics
 from serve.money.ledger_setup import log_signer, prepare_ledger, prices_of, read_pepper
 from serve.money.upkeep import collecting_round, open_webhooks, sequencing_round, witness_rounds
 from tests.billing.transparency.proof_files import Witness as Cosigner
@@ -84,6 +84,8 @@ async def test_the_logs_checkpoints_are_cosigned_where_a_witness_is_configured(t
             await sequencing_round(settings.anchored(tmp_path), database).once()
             (cosigning,) = witness_rounds(settings, database)
             await cosigning.once()
+            # Or the loop would end at each report.
+            assert cosigning.name in TASKS
         head = await database.read(log_sql.head)
         assert head.size == 1 and is_cosigned(head.note, spec.key.verifier)
     finally:

@@ -191,7 +191,7 @@ export class Proof {
     const known = new Map((isSame ? earlier.leaves : []).map((leaf) => [leaf.id, leaf.entry]));
     const gone = [...known].filter(([id, entry]) => !same(entry, this.byId.get(id)?.entry ?? []));
     need(!gone.length, "history", `${gone.length} leaves of the old file are not in this one`);
-    const added = this.leaves.filter((leaf) => !known.has(leaf.id));
+    const added = this.leaves.filter((leaf) => !known.has(leaf.id) && leaf.month === this.given.month);
     const isLate = (leaf) => leaf.index === null || leaf.index >= before.size;
     need(!isSame || added.every(isLate), "history", "leaves were kept from the old file");
     need(at <= this.until + DAY_MS || !added.some(isLate), "backdated", "leaves came when the month was over");
