@@ -388,7 +388,7 @@ def main(arguments: list[str] | None = None) -> int:
                 proof.attempt(proof.check_receipts, path)
             proof.attempt(proof.check_received, given.all_receipts)
     except (Wrong, *MALFORMED) as error:
-        print("it cannot be checked:", *error.args)
+        print("it cannot be checked:", *(error.args if isinstance(error, Wrong) else [error]))
         return 1
     lines = [*(f"{kind}: {what}" for kind, what in proof.findings), *proof.notes]
     print(*lines[:MOST_PRINTED], "NOT proven" if proof.findings else proof.summary(), sep="\n")
