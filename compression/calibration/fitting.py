@@ -24,6 +24,8 @@ WARNED_LOSSES, WARNED_KEPT = 0.70, 0.15
 # A kind of source with so many questions has odds and promises of its own; of a suite with so many, coverage is told;
 # with so many losses, whether they warn.
 FEWEST_OF_KIND, FEWEST_OF_SUITE, FEWEST_LOSSES = 40, 20, 5
+# Of a kind's promises the highest with a threshold of its own.
+MOST_OF_KIND = 0.95
 WARNING_ODDS = tuple(float(odds) for odds in np.round(np.geomspace(0.5, 2.0, 29), 3))
 # Probabilities for which a threshold is found; those between are read off the line between two.
 KEEPS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.99)
@@ -153,11 +155,15 @@ def promises(curves: Curves) -> list[tuple[float, float]]:
 
 def promises_of_kind(curves: Curves, least: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """The same for the questions of one kind of source, where each suite with enough questions has to be covered as
-    well, but for one standard error of so many. Never less than `least`, which is for all kinds."""
+    well, but for one standard error of so many. Never less than `least`, which is for all kinds. A kind's questions are
+    too few to tell promises above `MOST_OF_KIND` apart: those wait for what `least` says, or for what that one does."""
     covered = _coverages(curves)
     _, counts = np.unique(curves.suites, return_counts=True)
-    found = []
+    found: list[tuple[float, float]] = []
     for keep, logit in least:
+        if keep > MOST_OF_KIND:
+            found.append((keep, max(logit, found[-1][1])))
+            continue
         error = np.sqrt(keep * (1 - keep) / counts)
         each = np.where(counts >= FEWEST_OF_SUITE, keep - error, 0.0)
         short = (covered.mean(axis=1) < keep) | (covered < each).any(axis=1)
