@@ -62,7 +62,9 @@ async def run(url: str, spool_path: Path, clients: int, seconds: float, *, is_lo
         async with sequencing(database) as sequencer:
             samples = await bench.run(clients=clients, workspaces=1, seconds=seconds)
         # The last round may have been cut off, and its write may still be on its way.
-        while (await database.read(status)).pending:
+        left = 0
+        while (pending := (await database.read(status)).pending) not in (0, left):
+            left = pending
             await sequencer.once()
         leaves = (await database.read(status)).size - before
         if leaves != samples.settled:

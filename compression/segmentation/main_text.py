@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from compression.segmentation.lines import ends_sentence
-from compression.segmentation.page_elements import HEADINGS, Block, Element
+from compression.segmentation.markup import HEADINGS, Block, Element
 from compression.segmentation.page_reader import PageReader
 
 # Characters of text beside links that make a block prose: those of a sentence, or more where it ends in no mark.

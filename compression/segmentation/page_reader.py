@@ -4,8 +4,7 @@ import re
 from dataclasses import dataclass, field
 
 from compression.segmentation.addresses import Addresses
-from compression.segmentation.markup import Token, attributes_of, tokens
-from compression.segmentation.page_elements import (
+from compression.segmentation.markup import (
     ASIDE,
     ASIDE_ROLES,
     CELLS,
@@ -20,7 +19,10 @@ from compression.segmentation.page_elements import (
     Block,
     BlockKind,
     Element,
+    Token,
+    attributes_of,
     parts_of,
+    tokens,
 )
 from compression.source.edits import EditedView
 from compression.source.units import Slice

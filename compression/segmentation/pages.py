@@ -7,8 +7,7 @@ from itertools import groupby, islice
 
 from compression.segmentation.addresses import Addresses
 from compression.segmentation.main_text import find_main
-from compression.segmentation.markup import OPAQUE
-from compression.segmentation.page_elements import KNOWN, Block
+from compression.segmentation.markup import KNOWN, OPAQUE, Block
 from compression.segmentation.page_reader import PageReader
 from compression.segmentation.prose import add_sentences, split_long
 from compression.source.units import Builder, Segmentation, SegmentationSettings, Slice, merged

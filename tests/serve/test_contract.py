@@ -62,7 +62,7 @@ def test_a_shape_has_the_contracts_fields_and_no_others(
 def test_the_request_has_the_contracts_fields_and_the_options_that_are_used() -> None:
     fields = ChatCompletionRequest.model_fields
     assert [name for name, field in fields.items() if field.is_required()] == ["messages"]
-    assert set(fields) == (USED - {"chat_template_kwargs"}) | {"compression"}
+    assert set(fields) == (USED - {"chat_template_kwargs"}) | {"compression", "include"}
 
 
 def test_the_defaults_are_the_contracts() -> None:

@@ -63,6 +63,8 @@ OF_ALL = {
     "spool drop": "takes out one event, named by its id",
     "compress": "reads no ledger",
     "tune": "reads no ledger",
+    "verify": "reads a file",
+    "recount": "reads files",
     "init": "writes a configuration",
     "mcp": "asks a running server, with a key",
     **{

@@ -679,7 +679,7 @@ READ_ALONE = {
 }
 NOT_OVER_HTTP = {
     *("init", "serve", "stop", "drain", "reload", "status", "models", "chat", "mcp", "backup", "restore"),
-    *("archive", "config check", "compress", "recount", "tune"),
+    *("archive", "config check", "compress", "recount", "tune", "verify"),
     *(f"batch {verb}" for verb in ("submit", "status", "cancel", "output", "list")),
 }
 
