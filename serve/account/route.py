@@ -163,6 +163,11 @@ def account_routes(needed: AccountRoutes) -> APIRouter:
             await admission.done(0)
         return _answer(body.model_dump_json(), rate_limit_headers(admission.headers_state))
 
+    _add_proof(routes, needed)
+    return routes
+
+
+def _add_proof(routes: APIRouter, needed: AccountRoutes) -> None:
     @routes.get(
         "/v1/usage/proof",
         openapi_extra={"parameters": [*PROOF_PARAMETERS, REQUEST_ID_PARAMETER]},
@@ -189,8 +194,6 @@ def account_routes(needed: AccountRoutes) -> APIRouter:
         await admission.done(0)
         headers = rate_limit_headers(admission.headers_state)
         return ProofReply(needed.reader.prover, caller, asked, request.state.request_id, headers)
-
-    return routes
 
 
 def _answer(written: str | bytes, headers: dict[str, str]) -> Response:
