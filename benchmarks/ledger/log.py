@@ -1,4 +1,4 @@
-"""What the transparency log costs holds and settlements: `python -m benchmarks.ledger.log`.
+"""The cost of the transparency log to holds and settlements: `python -m benchmarks.ledger.log`.
 
 Runs take turns: on a ledger whose triggers of the log were dropped, and on one that has them, beside a sequencer that
 puts all leaves into the tree while they come. It reports nothing unless each settlement became a leaf.

@@ -1,4 +1,4 @@
-"""Whether the transparency log has the ledger's events and adjustments, each once and nothing else, under its root."""
+"""Comparison of the transparency log with the ledger: each event and adjustment is a leaf or waits, under its root."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial

@@ -130,8 +130,7 @@ def document_proof(schema: dict[str, Any]) -> None:
 def proof_schema(of: str) -> dict[str, Any]:
     return {
         "type": "object",
-        "description": f"The promise that {of} will be in the transparency log within a minute. Absent unless the "
-        "project has `proof`.",
+        "description": f"The promise that {of} will be in the transparency log. Absent unless the project has `proof`.",
         "properties": {
             "record": {"type": "string", "description": "What the leaf commits to, as it is hashed: JSON."},
             "note": {"type": "string", "description": "The hash of it as a signed note."},
