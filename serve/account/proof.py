@@ -20,7 +20,6 @@ from billing.caller import Caller
 from billing.errors import LedgerUnavailable, RateLimited
 from billing.rate_limits.rate_limits import NO_STATE
 from billing.store.database import Database, Work
-from billing.store.dates import month_bounds
 from billing.transparency.notes import Signer, Verifier
 from billing.transparency.witness import PATIENCE_S, is_cosigned, read_cosigned
 from serve.http.replies import Client, StreamedResponse, WorkingReply
@@ -36,6 +35,7 @@ AT_ONCE, WAITING = 2, 4
 ANSWER_S = 60.0
 # A witness that was waited for in vain is not waited for again until then.
 WITHOUT_WITNESS_S = 60.0
+_MONTH = re.compile(r"2[0-9]{3}-(0[1-9]|1[0-2])")
 _SIZE = re.compile(r"[1-9][0-9]{0,15}")
 PARAMETERS: list[dict[str, Any]] = [
     {
@@ -43,14 +43,14 @@ PARAMETERS: list[dict[str, Any]] = [
         "in": "query",
         "required": True,
         "description": "Calendar month (UTC) that the events were charged to.",
-        "schema": {"type": "string", "pattern": "^[0-9]{4}-(0[1-9]|1[0-2])$"},
+        "schema": {"type": "string", "pattern": f"^{_MONTH.pattern}$"},
     },
     {
         "name": "from_size",
         "in": "query",
         "required": False,
         "description": "Leaves of an older checkpoint: the file proves that the log goes on from it.",
-        "schema": {"type": "integer", "minimum": 1},
+        "schema": {"type": "integer", "minimum": 1, "maximum": 10**16 - 1},
     },
 ]
 
@@ -64,10 +64,8 @@ class AskedProof:
 def asked_proof(given: Mapping[str, str]) -> AskedProof:
     """Raises `InvalidBody`, which names the parameter."""
     month, size = given.get("month", ""), given.get("from_size")
-    try:
-        month_bounds(month)
-    except ValueError as error:
-        raise _invalid("month", "month must be a month, such as 2026-11") from error
+    if not _MONTH.fullmatch(month):
+        raise _invalid("month", "month must be a month, such as 2026-11")
     if size is not None and not _SIZE.fullmatch(size):
         raise _invalid("from_size", "from_size must be a number of leaves")
     return AskedProof(month, None if size is None else int(size))

@@ -91,6 +91,8 @@ async def run_case(
                 _archiving(world, rng, archives) as archivist,
             ):
                 trouble = await _under_load(fault, world, load, archivist)
+            # Whoever else writes to the ledger has ended by now, so that what is settled stays settled.
+            trouble = trouble or await _ended(world)
             watcher.stop()
             await watching
             try:
@@ -190,6 +192,11 @@ async def _under_load(fault: Fault, world: World, load: Load, archivist: Archivi
         return f"the service did not come back: {error!r}"
     finally:
         await load.stop()
+    return None
+
+
+async def _ended(world: World) -> str | None:
+    """What was wrong when all settled and the servers were stopped."""
     try:
         await settled(world.books())
         statuses = await world.stop_servers()

@@ -41,6 +41,8 @@ class FakeRenderer:
     """Nothing is rendered."""
 
     render_chat = render_completion = None
+    use_harmony = False
+    model_config = SimpleNamespace(tokenizer="no/such", tokenizer_revision=None)
     # As vLLM has it: the renderer within has the threads.
     renderer = SimpleNamespace(_executor=ThreadPoolExecutor())
 
