@@ -13,10 +13,10 @@ from benchmarks.ledger.log import sequencing
 from billing.books.invariants import differences
 from billing.store.migration import upgrade
 from billing.transparency.log_sql import status
-from tests.billing.histories import journal
-from tests.billing.histories.checker import anomalies
-from tests.billing.histories.clients import opened
 from tests.faults.leaves import leaves_of_workspaces
+from tests.histories import journal
+from tests.histories.checker import anomalies
+from tests.histories.clients import opened
 
 
 @dataclass

@@ -15,11 +15,11 @@ from billing.ledger import balances, ledger_sql
 from billing.store.migration import upgrade
 from billing.store.schema import holds, workspaces
 from billing.usage import Hold
-from tests.billing.histories import journal
-from tests.billing.histories.checker import HELD, LIMIT, Operation, anomalies
-from tests.billing.histories.clients import Histories, opened
-from tests.billing.histories.journal import Change
-from tests.billing.histories.run import rounds
+from tests.histories import journal
+from tests.histories.checker import HELD, LIMIT, Operation, anomalies
+from tests.histories.clients import Histories, opened
+from tests.histories.journal import Change
+from tests.histories.run import rounds
 from tests.migrated import execute_on_postgres
 
 CLIENTS, OPERATIONS = 16, 500

@@ -26,7 +26,7 @@ from billing.ledger.spool import Spool
 from billing.price import Cost, ModelPrice
 from billing.store.database import Database, open_database
 from billing.usage import Hold, UsageFigures
-from tests.billing.histories.checker import Operation
+from tests.histories.checker import Operation
 
 MODEL = "alpha"
 PRICE = ModelPrice(MODEL, 100_000, 400_000, 10_000)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from tests.billing.histories.journal import KEY, WORKSPACE, Change
+from tests.histories.journal import KEY, WORKSPACE, Change
 
 # The database's clock and the clients' are one machine's, read one after the other.
 CLOCKS_S = 0.002

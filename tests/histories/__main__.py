@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from benchmarks.ledger.postgres_server import private_postgres
-from tests.billing.histories.run import rounds
+from tests.histories.run import rounds
 
 console = Console()
 
