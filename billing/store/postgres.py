@@ -228,11 +228,13 @@ class PostgresDatabase(Database):
     async def _divide(self, group: list[Job], careful: Collection[str], error: Exception) -> list[list[Job]]:
         """After a group was rolled back: its jobs again, so that only the one at fault fails."""
         rows = {job.row for job in group}
-        if _state(error).startswith(_TOO_LONG):
-            if len(rows) == 1:
-                raise error
+        state = _state(error)
+        if state.startswith(_TOO_LONG) and len(rows) > 1:
             return [list(jobs) for _, jobs in groupby(group, key=lambda job: job.row)]
-        if not rows <= set(careful):
+        # A deadlock is over other locks than the row's: those of holds that another server settles too.
+        if state.startswith(_TOO_LONG) and state != _DEADLOCK:
+            raise error
+        if state != _DEADLOCK and not rows <= set(careful):
             return await self._commit(group, rows)
         for job in group:
             await self._run_group([job])

@@ -241,6 +241,25 @@ async def test_a_deadlock_with_a_transaction_of_several_rows_is_tried_again(
     await other.close()
 
 
+async def test_works_of_one_row_that_are_the_victims_of_deadlocks_get_transactions_of_their_own(
+    database: Database,
+) -> None:
+    """Of two servers that settle the same holds, each with groups that have further holds."""
+    chosen = 0
+
+    def deadlocked(connection: Connection) -> None:
+        nonlocal chosen
+        count = connection.execute(text("SELECT count(*) FROM works WHERE xid = pg_current_xact_id()::text"))
+        if count.scalar_one() > 1:
+            chosen += 1
+            connection.exec_driver_sql("DO $$ BEGIN RAISE 'chosen' USING ERRCODE = '40P01'; END $$")
+
+    works = [adding("a", n) for n in range(9)]
+    results = await write_all(database, [*works, adding("a", 9, then=deadlocked)])
+    assert results == list(range(10)) == await done(database)
+    assert chosen == 2
+
+
 @pytest.mark.parametrize("together", [True, False])
 async def test_a_row_that_stays_locked_keeps_no_other_row_waiting(
     database: Database, database_url: str, together: bool
