@@ -20,27 +20,25 @@ from billing.errors import NoProof
 from billing.rollups.archived import archived_until, is_archived
 from billing.store.database import let_others_run, use_one_snapshot
 from billing.store.dates import month_bounds
-from billing.store.log_tables import log_bundles, log_minutes, log_pending
+from billing.store.log_tables import log_pending
 from billing.store.rollup_tables import archived_days, archived_months
 from billing.store.schema import adjustments, prices, usage_events
 from billing.transparency import log_sql
 from billing.transparency.leaves import Leaf, digest, leaf
-from billing.transparency.log_sql import ENTRY_BYTES, minute_of
 from billing.transparency.notes import BadNote, Signer, opened
-from billing.transparency.tree import TILE_WIDTH, Tree
+from billing.transparency.places import Reading, indices
+from billing.transparency.tree import Tree
 
 FORMAT = "pith-proof/1"
 WHILE_THERE = "a proof is made while they are in the ledger"
 ROWS_AT_ONCE = 1000
 ROWS_IN_A_TURN = 50
 IDS_AT_ONCE = 400
-BUNDLES_AT_ONCE = 64
-# 32 MB.
-KNOWN_BUNDLES = 4096
 # Usage that is spooled comes later than it was settled: looked for this far back, and all the way where sums say so.
 SPOOLED = timedelta(days=7)
 # And later where another clock is behind, by no more than the verifier allows.
 AHEAD = timedelta(days=2)
+_SUMMED = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens", "written_off_nano_usd")
 _e, _a, _p, _d = usage_events.c, adjustments.c, prices.c, archived_days.c
 
 
@@ -143,8 +141,8 @@ def statement_proof(
     head = log_sql.head(connection)
     if not head.note:
         raise NoProof("the log has no signed checkpoint yet: a server signs one when it starts")
-    known: dict[int, bytes] = {}
-    tree = log_sql.read_tree(connection, known)
+    reading = Reading(bounds.bundles)
+    tree = log_sql.read_tree(connection, reading.known)
     totals = _totals(connection, owner, month, project_id)
     events = sum(line["requests"] for line in totals["usage"])
     _require_few(month, events, bounds)
@@ -152,7 +150,7 @@ def statement_proof(
         *_events(connection, owner, month, project_id, events, bounds),
         *_adjustments(connection, owner, month, project_id),
     ]
-    leaves, pending = _placed(connection, {one.id: one.leaf for one in rows}, bounds, known)
+    leaves, pending = _placed(connection, {one.id: one.leaf for one in rows}, reading)
     return StatementProof(
         owner,
         project_id,
@@ -199,12 +197,8 @@ def _totals(connection: Connection, owner: str, month: str, project_id: str | No
                 {
                     "project_id": line.group["project_id"],
                     "model_id": line.group["model"],
-                    "requests": line.requests,
-                    "prompt_tokens": line.prompt_tokens,
-                    "completion_tokens": line.completion_tokens,
-                    "cached_tokens": line.cached_tokens,
                     "charged_nano_usd": line.cost_nano_usd,
-                    "written_off_nano_usd": line.written_off_nano_usd,
+                    **{name: getattr(line, name) for name in _SUMMED},
                 }
                 for line in lines
             ),
@@ -283,53 +277,18 @@ def _row(row: dict[str, Any]) -> _Row:
 
 
 def _placed(
-    connection: Connection, leaves: Mapping[str, Leaf], bounds: Bounds, known: dict[int, bytes]
+    connection: Connection, leaves: Mapping[str, Leaf], reading: Reading
 ) -> tuple[list[Logged], list[Leaf]]:
-    """The leaves by their index, those without one first, and those that wait for the log. `known` gets the bundles
-    that have them."""
-    logged, pending = list[Logged](), list[Leaf]()
-    left = bounds.bundles
+    """The leaves by their index, those without one first, and those that wait for the log."""
+    waiting: set[str] = set()
     for some in _parts(sorted(leaves)):
-        waiting = set(connection.scalars(select(log_pending.c.id).where(log_pending.c.id.in_(some))))
-        wanted = {leaves[one].entry: one for one in some if one not in waiting}
-        places = _places(connection, wanted, left, known)
-        left = places.left
-        pending += (leaves[one] for one in some if one in waiting)
-        logged += (Logged(places.found.get(one), leaves[one]) for one in wanted.values())
+        waiting.update(connection.scalars(select(log_pending.c.id).where(log_pending.c.id.in_(some))))
+    places = indices(
+        connection, {id_: one.entry for id_, one in leaves.items() if id_ not in waiting}, reading
+    )
+    logged = [Logged(places.get(id_), one) for id_, one in leaves.items() if id_ not in waiting]
+    pending = [leaves[id_] for id_ in sorted(waiting)]
     return sorted(logged, key=lambda one: -1 if one.index is None else one.index), pending
-
-
-@dataclass(frozen=True, slots=True)
-class _Places:
-    found: Mapping[str, int]
-    # Of the bundles that may be read.
-    left: int | None
-
-
-def _places(
-    connection: Connection, wanted: Mapping[bytes, str], most: int | None, known: dict[int, bytes]
-) -> _Places:
-    """Where the log has these entries, by id. Raises `NoProof` where too much would be read."""
-    size = log_sql.head(connection).size
-    minutes = {minute_of(one) for one in wanted.values()}
-    of_minutes = select(log_minutes.c.bundle).where(log_minutes.c.minute.in_(minutes)).distinct()
-    if most is not None:
-        most -= connection.execute(select(func.count()).select_from(of_minutes.subquery())).scalar_one()
-        if most < 0:
-            raise NoProof(
-                "the log is too long to look all of these events up here: ask the operator for the file"
-            )
-    bundles = select(log_bundles).where(log_bundles.c.number.in_(of_minutes)).order_by(log_bundles.c.number)
-    found: dict[str, int] = {}
-    for number, entries in connection.execution_options(yield_per=BUNDLES_AT_ONCE).execute(bundles):
-        let_others_run(connection)
-        for place in range(min(len(entries) // ENTRY_BYTES, size - number * TILE_WIDTH)):
-            one = wanted.get(entries[place * ENTRY_BYTES : (place + 1) * ENTRY_BYTES])
-            if one is not None:
-                found.setdefault(one, number * TILE_WIDTH + place)
-                if len(known) < KNOWN_BUNDLES:
-                    known[number] = entries
-    return _Places(found, most)
 
 
 def _prices(connection: Connection, named: set[tuple[int, str]]) -> list[dict[str, Any]]:
