@@ -91,7 +91,7 @@ class Log:
 
 def _proof(connection: Any, *, id_: str, entry: bytes) -> tuple[int | None, list[bytes]]:
     index = indices(connection, {id_: entry}).get(id_)
-    return index, log_sql.read_tree(connection).inclusion(index) if index is not None else []
+    return index, list(log_sql.read_tree(connection).around([index])) if index is not None else []
 
 
 async def checkpoints(database: Database, folder: Path) -> list[float]:

@@ -22,8 +22,8 @@ from billing.rate_limits.rate_limits import NO_STATE
 from billing.store.database import Database, Work
 from billing.transparency.notes import Signer, Verifier
 from billing.transparency.witness import PATIENCE_S, is_cosigned, read_cosigned
+from serve.account.response import invalid_parameter
 from serve.http.replies import Client, StreamedResponse, WorkingReply
-from serve.http.request_body import InvalidBody, Issue
 
 logger = logging.getLogger("pith.account")
 
@@ -65,14 +65,10 @@ def asked_proof(given: Mapping[str, str]) -> AskedProof:
     """Raises `InvalidBody`, which names the parameter."""
     month, size = given.get("month", ""), given.get("from_size")
     if not _MONTH.fullmatch(month):
-        raise _invalid("month", "month must be a month, such as 2026-11")
+        raise invalid_parameter("month", "month must be a month, such as 2026-11")
     if size is not None and not _SIZE.fullmatch(size):
-        raise _invalid("from_size", "from_size must be a number of leaves")
+        raise invalid_parameter("from_size", "from_size must be a number of leaves")
     return AskedProof(month, None if size is None else int(size))
-
-
-def _invalid(name: str, message: str) -> InvalidBody:
-    return InvalidBody((Issue("value_error", ("query", name), message),))
 
 
 class Prover:
@@ -134,7 +130,7 @@ class Prover:
         except TimeoutError as error:
             raise LedgerUnavailable(f"the ledger gave no proof within {ANSWER_S:.0f} s") from error
         except ValueError as error:
-            raise _invalid("from_size", str(error)) from error
+            raise invalid_parameter("from_size", str(error)) from error
         return found.pieces(self._signer)
 
     async def _read(self, make: Work[StatementProof]) -> StatementProof:

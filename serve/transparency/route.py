@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from billing.transparency import verify
-from billing.transparency.tree import HASH_BYTES, TILE_WIDTH, hashes_of_entries
+from billing.transparency.tree import HASH_BYTES, TILE_WIDTH, hashes_of_entries, parted
 from serve.http.openapi import REQUEST_ID_HEADER, error_responses
 from serve.transparency.log_reader import LogReader
 
@@ -108,5 +108,4 @@ async def _read(log: LogReader, asked: AskedTile) -> bytes | None:
     if asked.level == 0:
         return hashes_of_entries(found)
     length = HASH_BYTES.to_bytes(2)
-    pieces = (found[at : at + HASH_BYTES] for at in range(0, len(found), HASH_BYTES))
-    return b"".join(length + piece for piece in pieces)
+    return b"".join(length + entry for entry in parted(found))
