@@ -254,7 +254,7 @@ def read_reply(text: str) -> dict[str, Any]:
 
 def _join(message: dict[str, Any], delta: Mapping[str, Any]) -> None:
     for name, value in delta.items():
-        if name == "tool_calls" or (isinstance(value, str) and name != "role"):
+        if isinstance(value, str | list) and name != "role":
             # A call in pieces is told as several.
             message[name] = message.get(name, type(value)()) + value
         elif value:

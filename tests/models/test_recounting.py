@@ -147,7 +147,7 @@ def test_of_thoughts_and_calls_what_the_reply_does_not_show_is_named() -> None:
         ) == {"text of choice 0"}
     deltas = [
         {"role": "assistant", "content": None, "reasoning": "It costs 7."},
-        {"content": "It is this."},
+        {"content": "It is this.", "tool_calls": None},
         *({"tool_calls": [{"index": 0, "function": one}]} for one in pieces),
     ]
     events: list[dict[str, Any]] = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
