@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow
+import pyarrow.compute
 from pyarrow.parquet import ParquetFile, ParquetWriter
 
 from billing.errors import ArchiveDamaged
@@ -62,18 +63,16 @@ def rows_of(path: Path, names: Sequence[str], *, may_lack: Collection[str] = ())
             yield from (dict.fromkeys(names) | row for row in batch.to_pylist())
 
 
-def row_with(path: Path, column: str, value: str) -> Row | None:
-    """The row with this value. Reads the groups of rows that may have it. Raises `ArchiveDamaged`."""
+def rows_with(path: Path, column: str, value: str) -> Iterator[Row]:
+    """The rows with this value. Reads the groups of rows that may have it. Raises `ArchiveDamaged`."""
     with _opened(path) as file:
         place = file.schema_arrow.names.index(column)
         for number in range(file.num_row_groups):
             known = file.metadata.row_group(number).column(place).statistics
             if known is not None and known.has_min_max and not known.min <= value <= known.max:
                 continue
-            for row in file.read_row_group(number).to_pylist():
-                if row[column] == value:
-                    return dict(row)
-    return None
+            group = file.read_row_group(number)
+            yield from group.filter(pyarrow.compute.equal(group[column], value)).to_pylist()
 
 
 @contextmanager

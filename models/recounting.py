@@ -181,9 +181,7 @@ def _reply(
     plain, content = "".join(texts), message.get("content") or ""
     thoughts = message.get("reasoning") or message.get("reasoning_content") or ""
     if message.get("tool_calls") or thoughts:
-        shown = all(part.strip() in plain for part in (content, thoughts))
-        said = "calls and thoughts have marks of their own, which the reply does not show"
-        return (None if shown else False), f"{len(ids)} tokens; {said}"
+        return _taken_apart(message, (thoughts, content), plain, len(ids), known)
     if marked and (is_cut or marked != [len(ids) - 1]) and not request.get("ignore_eos"):
         return False, f"special tokens that the reply does not show, at {marked[:4]}"
     if _silent_at_end(texts) > (MOST_SILENT if is_cut else 0):
@@ -192,6 +190,29 @@ def _reply(
         return False, "its tokens are another text"
     fewest = len(known.tokenizer.encode(plain, add_special_tokens=False).ids)
     return True, f"{len(ids)} tokens; the tokenizer makes {fewest} of its text"
+
+
+def _taken_apart(
+    message: Mapping[str, Any], texts: Sequence[str], plain: str, tokens: int, known: Vocabulary
+) -> tuple[bool | None, str]:
+    """Of a reply with thoughts or calls: the engine's parsers take it apart, and leave out the marks around them."""
+    rest = plain
+    for text in filter(None, map(str.strip, texts)):
+        before, found, after = rest.partition(text)
+        if not found:
+            return False, "its tokens are another text"
+        rest = before + after
+    done = ""
+    for call in message.get("tool_calls") or ():
+        for part in filter(None, map(call["function"].get, ("name", "arguments"))):
+            before, found, after = rest.partition(part)
+            done, rest = (done + before, after) if found else (done, rest)
+    rest = done + rest
+    left = len(known.tokenizer.encode(rest, add_special_tokens=False).ids)
+    return None, (
+        f"{tokens} tokens, which have its text, and some {left} tokens more that it does not show: {rest[:80]!r}. "
+        "The model's template and its parsers say what marks thoughts and calls: compare it with these"
+    )
 
 
 def _silent_at_end(texts: Sequence[str]) -> int:
@@ -233,7 +254,8 @@ def read_reply(text: str) -> dict[str, Any]:
 
 def _join(message: dict[str, Any], delta: Mapping[str, Any]) -> None:
     for name, value in delta.items():
-        if isinstance(value, str) and name != "role":
-            message[name] = message.get(name, "") + value
+        if isinstance(value, str | list) and name != "role":
+            # A call in pieces is told as several.
+            message[name] = message.get(name, type(value)()) + value
         elif value:
             message[name] = value

@@ -29,6 +29,7 @@ from billing.store.database import Database, LongWork, open_database
 from billing.store.migration import upgrade
 from billing.transparency import log_sql
 from billing.transparency.log_sql import ENTRY_BYTES, Edge
+from billing.transparency.places import indices
 from billing.transparency.sequencer import grown
 from billing.transparency.tree import EMPTY_ROOT, TILE_WIDTH
 
@@ -89,8 +90,8 @@ class Log:
 
 
 def _proof(connection: Any, *, id_: str, entry: bytes) -> tuple[int | None, list[bytes]]:
-    index = log_sql.index_of(connection, id_, entry)
-    return index, log_sql.read_tree(connection).inclusion(index) if index is not None else []
+    index = indices(connection, {id_: entry}).get(id_)
+    return index, list(log_sql.read_tree(connection).around([index])) if index is not None else []
 
 
 async def checkpoints(database: Database, folder: Path) -> list[float]:

@@ -35,9 +35,10 @@ from billing.archive.month_files import (
 )
 from billing.archive.month_sql import Month, drop_table, now_of, tables_of
 from billing.books.proof import WAIT_S, WAITS, prove
+from billing.books.statement_proof import archived_parts
 from billing.errors import ArchiveRefused, LedgerUnavailable
 from billing.ledger.spool import Spool
-from billing.parquet import RowWriter, row_with
+from billing.parquet import Row, RowWriter, rows_with
 from billing.rollups import checkpoint_sql
 from billing.rollups.archived import (
     ArchivedMonth,
@@ -299,10 +300,30 @@ async def find(database: Database, folder: Path, event_id: str) -> Found | None:
     """Raises `ArchiveRefused` where the event's month is not archived, `ArchiveDamaged`, and `LedgerUnavailable`."""
     month = _of(await database.read(archived), event_id)
     for file in (await _manifest(database, month)).files:
-        event = await asyncio.to_thread(row_with, folder / file.name, "event_id", event_id)
-        if event is not None:
+        for event in await asyncio.to_thread(_all_with, folder / file.name, "event_id", event_id):
             return Found(folder / file.name, event)
     return None
+
+
+async def archived_events(
+    database: Database, folder: Path, workspace: str, month: str
+) -> dict[str, list[Row]]:
+    """What the archive has of a workspace's events that the proof of a month needs, by the month whose files have it.
+    Raises `UnknownAccount`, `ArchiveDamaged` and `LedgerUnavailable`."""
+    found: dict[str, list[Row]] = {}
+    owner, parts = await database.read(partial(archived_parts, workspace=workspace, month=month))
+    for part in parts:
+        manifest = manifest_of(await database.read(partial(stored_manifest, month=part)))
+        found[part] = []
+        for file in manifest.files:
+            if file.first_workspace_id <= owner <= file.last_workspace_id:
+                path = folder / file.name
+                found[part] += await asyncio.to_thread(_all_with, path, "workspace_id", owner)
+    return found
+
+
+def _all_with(path: Path, column: str, value: str) -> list[Row]:
+    return list(rows_with(path, column, value))
 
 
 async def admit(database: Database, folder: Path, event_id: str, *, actor: str) -> None:

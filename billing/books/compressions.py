@@ -5,17 +5,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Double, Select, case, cast, func, or_, select
+from sqlalchemy import Connection, Double, Select, and_, case, cast, func, or_, select
 
 from billing.accounts import account_sql
 from billing.books.saving import Dimension, Saving, Side, saving_between
 from billing.books.usage_report import column_of, named
+from billing.ledger.adjustment_rows import DEARER_KEY, LEDGER
 from billing.rollups.archived import PeriodArchived, is_archived, last_settled_at
 from billing.rollups.usage_sums import CHARGED, event_columns
 from billing.store.dates import within
-from billing.store.schema import projects, usage_events, workspaces
+from billing.store.schema import adjustments, projects, usage_events, workspaces
 
-_e = usage_events.c
+_e, _a = usage_events.c, adjustments.c
 _SUMS = (
     "side", "conversations", "requests", "tokens", "cost", "tokens_squared", "cost_squared", "cost_times_tokens"
 )  # fmt: skip
@@ -76,7 +77,13 @@ def comparisons(
 def _conversations(groups: Sequence[Any]) -> Select[Any]:
     """A row for each conversation within a group."""
     held_out = case((_e.compression == "holdout", 1), else_=0)
-    cost = _e.cost_nano_usd + _e.compression_nano_usd
+    # Less what was given back at once, where its compression made a chat dearer.
+    cost = _e.cost_nano_usd + _e.compression_nano_usd + func.coalesce(_a.nano_usd, 0)
+    credited = and_(
+        _a.workspace_id == _e.workspace_id,
+        _a.idempotency_key == DEARER_KEY + _e.event_id,
+        _a.actor == LEDGER,
+    )
     return (
         select(
             *groups,
@@ -86,6 +93,7 @@ def _conversations(groups: Sequence[Any]) -> Select[Any]:
             func.sum(_e.original_tokens).label("tokens"),
             func.sum(cost).label("cost"),
         )
+        .select_from(usage_events.outerjoin(adjustments, credited))
         .where(_e.conversation.is_not(None), _e.original_tokens.is_not(None))
         # A conversation's hash differs between projects.
         .group_by(*groups, _e.conversation)

@@ -7,19 +7,17 @@ from typing import Any
 from sqlalchemy import Connection, func, select
 
 from billing.store.database import Database, use_one_snapshot
-from billing.store.log_tables import log_bundles, log_pending, log_tiles
+from billing.store.log_tables import log_pending
 from billing.store.rollup_tables import archived_months
 from billing.transparency import log_sql, places
-from billing.transparency.log_sql import LOGGED, Edge, Head, LogDamaged
+from billing.transparency.log_sql import LOGGED, Head, LogDamaged
 from billing.transparency.notes import BadNote
 from billing.transparency.notes import checkpoint as parsed
-from billing.transparency.sequencer import grown, require_whole
-from billing.transparency.tree import EMPTY_ROOT, HASH_BYTES, TILE_HEIGHT, TILE_WIDTH
+from billing.transparency.tree import TILE_HEIGHT, TILE_WIDTH, over_tile
 
 MOST_NAMED = 1000
 ROWS_AT_ONCE = 1000
-BUNDLES_AT_ONCE = TILE_WIDTH
-_m, _p, _b, _t = archived_months.c, log_pending.c, log_bundles.c, log_tiles.c
+_m, _p = archived_months.c, log_pending.c
 
 
 def wrong_counts(connection: Connection, *, events: int, adjustments: int) -> list[str]:
@@ -39,7 +37,8 @@ def wrong_counts(connection: Connection, *, events: int, adjustments: int) -> li
 
 def _wrong_head(connection: Connection, head: Head) -> Iterator[str]:
     try:
-        require_whole(log_sql.edge(connection, head))
+        if log_sql.read_tree(connection).root() != head.root:
+            yield "its tiles are not those of its root"
         if head.note:
             signed = parsed(head.note)
             if (signed.size, signed.root) != (head.size, head.root):
@@ -82,32 +81,23 @@ def _wrong_rows(connection: Connection, *, number: int, after: str) -> tuple[lis
 
 
 async def _wrong_tree(database: Database) -> list[str]:
-    """The tree made anew from its entries, compared with its tiles and its root."""
-    head = await database.read(log_sql.head)
-    edge, bundle = Edge(0, EMPTY_ROOT, b"", {}), 0
-    while edge.size < head.size:
-        read = partial(_wrong_piece, edge=edge, until=min(head.size, (bundle + BUNDLES_AT_ONCE) * TILE_WIDTH))
-        try:
-            edge, problem = await database.read(read)
-        except LogDamaged as error:
-            problem = str(error)
-        if problem:
-            return [problem]
-        bundle += BUNDLES_AT_ONCE
-    return [] if edge.root == head.root else ["its entries give another root than the one that is signed"]
+    """Every tile is compared with those below it, from the entries up; what is above them all, `wrong_counts` does."""
+    size, level = (await database.read(log_sql.head)).size, 1
+    while filled := size >> TILE_HEIGHT * level:
+        for number in range(-(-filled // TILE_WIDTH)):
+            width = log_sql.width_of_tile(size, level, number)
+            problem = await database.read(partial(_wrong_tile, level=level, number=number, width=width))
+            if problem:
+                return [problem]
+        level += 1
+    return []
 
 
-def _wrong_piece(connection: Connection, *, edge: Edge, until: int) -> tuple[Edge, str | None]:
-    """The edge after the entries up to index `until`, and what is wrong with the tiles that they fill."""
-    numbers = range(edge.size // TILE_WIDTH, -(-until // TILE_WIDTH))
-    entries = b"".join(
-        log_sql.bundle(connection, number, min(TILE_WIDTH, until - number * TILE_WIDTH)) for number in numbers
-    )
-    growth = grown(edge, [entries[at : at + HASH_BYTES] for at in range(0, len(entries), HASH_BYTES)])
-    tiles = dict(edge.tiles)
-    for (level, number), hashes in growth.tiles.items():
-        if log_sql.tile(connection, level, number, len(hashes) // HASH_BYTES) != hashes:
-            return edge, f"tile {number} of level {level} is not over the entries below it"
-        full = until >> TILE_HEIGHT * level
-        tiles[level] = hashes if number == full // TILE_WIDTH else b""
-    return Edge(until, growth.root, b"", tiles), None
+def _wrong_tile(connection: Connection, *, level: int, number: int, width: int) -> str | None:
+    below = (log_sql.tile(connection, level - 1, number * TILE_WIDTH + at, TILE_WIDTH) for at in range(width))
+    try:
+        if b"".join(map(over_tile, below)) == log_sql.tile(connection, level, number, width):
+            return None
+    except LogDamaged as error:
+        return str(error)
+    return f"tile {number} of level {level} is not over the entries below it"

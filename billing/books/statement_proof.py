@@ -9,39 +9,40 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import islice
+from itertools import chain, islice
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, select, tuple_
 
 from billing.accounts import account_sql
+from billing.books.saving import LINES
 from billing.books.usage_report import usage
 from billing.errors import NoProof
-from billing.rollups.archived import archived_until, is_archived
+from billing.rollups.archived import archived_until
 from billing.store.database import let_others_run, use_one_snapshot
 from billing.store.dates import month_bounds
-from billing.store.log_tables import log_bundles, log_minutes, log_pending
+from billing.store.log_tables import log_pending
 from billing.store.rollup_tables import archived_days, archived_months
 from billing.store.schema import adjustments, prices, usage_events
 from billing.transparency import log_sql
 from billing.transparency.leaves import Leaf, digest, leaf
-from billing.transparency.log_sql import ENTRY_BYTES, minute_of
 from billing.transparency.notes import BadNote, Signer, opened
-from billing.transparency.tree import TILE_WIDTH, Tree
+from billing.transparency.places import Reading, indices
+from billing.transparency.tree import Tree
 
 FORMAT = "pith-proof/1"
-WHILE_THERE = "a proof is made while they are in the ledger"
 ROWS_AT_ONCE = 1000
 ROWS_IN_A_TURN = 50
 IDS_AT_ONCE = 400
-BUNDLES_AT_ONCE = 64
-# 32 MB.
-KNOWN_BUNDLES = 4096
 # Usage that is spooled comes later than it was settled: looked for this far back, and all the way where sums say so.
 SPOOLED = timedelta(days=7)
 # And later where another clock is behind, by no more than the verifier allows.
 AHEAD = timedelta(days=2)
-_e, _a, _p, _d = usage_events.c, adjustments.c, prices.c, archived_days.c
+_SUMMED = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens", "written_off_nano_usd")
+NONE_ARCHIVED: Mapping[str, Sequence[Mapping[str, Any]]] = MappingProxyType({})
+_e, _a, _p = usage_events.c, adjustments.c, prices.c
+_d, _m = archived_days.c, archived_months.c
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,39 @@ def _base64(hashes: Iterable[bytes]) -> list[str]:
     return [b64encode(one).decode() for one in hashes]
 
 
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """Whose month it is. `project_id` is None for a workspace."""
+
+    owner: str
+    project_id: str | None
+    month: str
+
+    def own(self, table: Any) -> ColumnElement[bool]:
+        is_own = table.workspace_id == self.owner
+        return is_own if self.project_id is None else and_(is_own, table.project_id == self.project_id)
+
+
+def archived_parts(
+    connection: Connection, workspace: str, month: str, project_id: str | None = None
+) -> tuple[str, list[str]]:
+    """The workspace's id, and the months whose files have events that a proof of this one needs. Files are of the month
+    in which requests began: the last of these are charged to the next. Raises `UnknownAccount` and `NoProof`."""
+    of = _Scope(account_sql.find_workspace(connection, workspace).id, project_id, month)
+    of_month = or_(_d.month == month, _d.day.between(month, f"{month}-99"))
+    there = (
+        select(_d.archived_month, _m.in_log)
+        .distinct()
+        .join(archived_months, _m.month == _d.archived_month)
+        .where(_m.state != "sealed", of.own(_d), of_month)
+        .order_by(_d.archived_month)
+    )
+    found = connection.execute(there).all()
+    if not all(row.in_log for row in found):
+        raise NoProof(f"some of the events of {month} were archived before there was a log")
+    return of.owner, [row.archived_month for row in found]
+
+
 def statement_proof(
     connection: Connection,
     workspace: str,
@@ -131,28 +165,28 @@ def statement_proof(
     from_size: int | None = None,
     made_at: datetime,
     bounds: Bounds = Bounds(),
+    archived: Mapping[str, Sequence[Mapping[str, Any]]] = NONE_ARCHIVED,
 ) -> StatementProof:
     """In one snapshot; call it first in a transaction. `from_size`: of an older checkpoint, to be proven a beginning of
-    this one. Raises `UnknownAccount`, `NoProof`, `LogDamaged` and `ValueError`."""
+    this one. `archived`: the workspace's events in the files of `archived_parts`. Raises `UnknownAccount`, `NoProof`,
+    `LogDamaged` and `ValueError`."""
     month_bounds(month)
     use_one_snapshot(connection)
-    owner = account_sql.find_workspace(connection, workspace).id
-    if is_archived(connection, month):
-        raise NoProof(f"the events of {month} are archived: {WHILE_THERE}")
-    _require_whole(connection, owner, month, project_id)
+    owner, parts = archived_parts(connection, workspace, month, project_id)
+    if not archived.keys() >= set(parts):
+        raise NoProof(f"some of the events of {month} are archived: ask the operator for its file")
+    of = _Scope(owner, project_id, month)
     head = log_sql.head(connection)
     if not head.note:
         raise NoProof("the log has no signed checkpoint yet: a server signs one when it starts")
-    known: dict[int, bytes] = {}
-    tree = log_sql.read_tree(connection, known)
-    totals = _totals(connection, owner, month, project_id)
-    events = sum(line["requests"] for line in totals["usage"])
-    _require_few(month, events, bounds)
-    rows = [
-        *_events(connection, owner, month, project_id, events, bounds),
-        *_adjustments(connection, owner, month, project_id),
-    ]
-    leaves, pending = _placed(connection, {one.id: one.leaf for one in rows}, bounds, known)
+    reading = Reading(bounds.bundles)
+    tree = log_sql.read_tree(connection, reading.known)
+    totals = _totals(connection, of)
+    due = sum(line["requests"] for line in totals["usage"])
+    _require_few(month, due, bounds)
+    rows = _events(connection, of, due, bounds, list(chain(*archived.values())))
+    rows += _read(connection, select(adjustments).where(of.own(_a), _a.month == month))
+    leaves, pending = _placed(connection, {one.id: one.leaf for one in rows}, reading)
     return StatementProof(
         owner,
         project_id,
@@ -174,42 +208,20 @@ def _require_few(month: str, events: int, bounds: Bounds) -> None:
         raise NoProof(f"{month} has more than {bounds.leaves} events: ask the operator for its file")
 
 
-def _require_whole(connection: Connection, owner: str, month: str, project_id: str | None) -> None:
-    """Raises `NoProof`. Files are by the month in which requests began: the last of them are charged to the next."""
-    of_month = or_(_d.month == month, _d.day.between(month, f"{month}-99"))
-    there = (
-        select(_d.archived_month)
-        .join(archived_months, archived_months.c.month == _d.archived_month)
-        .where(archived_months.c.state != "sealed", _d.workspace_id == owner, of_month)
-    )
-    if project_id is not None:
-        there = there.where(_d.project_id == project_id)
-    if connection.execute(there.limit(1)).first() is not None:
-        raise NoProof(
-            f"some of the events of {month} are archived, whose requests began before: {WHILE_THERE}"
-        )
-
-
-def _totals(connection: Connection, owner: str, month: str, project_id: str | None) -> dict[str, Any]:
-    lines = usage(connection, ("project", "model"), workspace=owner, project_id=project_id, charged_in=month)
-    adjusted = select(func.sum(_a.nano_usd)).where(*_of_month(owner, month, project_id))
+def _totals(connection: Connection, of: _Scope) -> dict[str, Any]:
+    lines = usage(connection, LINES, workspace=of.owner, project_id=of.project_id, charged_in=of.month)
+    adjusted = select(func.sum(_a.nano_usd)).where(of.own(_a), _a.month == of.month)
+    stated = [
+        {
+            "project_id": line.group["project_id"],
+            "model_id": line.group["model"],
+            "charged_nano_usd": line.cost_nano_usd,
+            **{name: getattr(line, name) for name in _SUMMED},
+        }
+        for line in lines
+    ]
     return {
-        "usage": sorted(
-            (
-                {
-                    "project_id": line.group["project_id"],
-                    "model_id": line.group["model"],
-                    "requests": line.requests,
-                    "prompt_tokens": line.prompt_tokens,
-                    "completion_tokens": line.completion_tokens,
-                    "cached_tokens": line.cached_tokens,
-                    "charged_nano_usd": line.cost_nano_usd,
-                    "written_off_nano_usd": line.written_off_nano_usd,
-                }
-                for line in lines
-            ),
-            key=lambda line: (line["project_id"], line["model_id"]),
-        ),
+        "usage": sorted(stated, key=lambda line: (line["project_id"], line["model_id"])),
         "adjusted_nano_usd": int(connection.execute(adjusted).scalar() or 0),
     }
 
@@ -225,45 +237,45 @@ class _Row:
 
 
 def _events(
-    connection: Connection, owner: str, month: str, project_id: str | None, due: int, bounds: Bounds
+    connection: Connection, of: _Scope, due: int, bounds: Bounds, archived: Sequence[Mapping[str, Any]]
 ) -> list[_Row]:
     """Those that were charged in the month, those that were settled in it and charged when the ledger was there again,
-    and the other events of their requests."""
-    since, until = month_bounds(month)
-    own = _e.workspace_id == owner
-    if project_id is not None:
-        own = and_(own, _e.project_id == project_id)
+    and the other events of their requests. What is archived may be in the ledger too."""
+    since, until = month_bounds(of.month)
     settled_in = and_(_e.settled_at >= since, _e.settled_at < until)
-    charged_in = or_(_e.month == month, and_(_e.month.is_(None), settled_in))
+    charged_in = or_(_e.month == of.month, and_(_e.month.is_(None), settled_in))
     near = _e.settled_at.between(since - SPOOLED, until + AHEAD)
+    own = of.own(_e)
+    kept = [row for row in archived if row["month"] == of.month or since <= row["settled_at"] < until]
+    kept = [row for row in kept if of.project_id in (None, row["project_id"])]
     found = _read(connection, select(usage_events).where(own, charged_in, near))
-    if len(found) < due:
+    charged = {one.id for one in found}
+    charged |= {row["event_id"] for row in kept if row["month"] in (None, of.month)}
+    if len(charged) < due:
         found = _read(connection, select(usage_events).where(own, charged_in))
     # They are promised by when they were settled, so that their replies' receipts are of this month.
-    elsewhere = select(usage_events).where(own, settled_in, _e.month != month)
+    elsewhere = select(usage_events).where(own, settled_in, _e.month != of.month)
     most = None if bounds.leaves is None else max(bounds.leaves - len(found), 0)
     found += _read(connection, elsewhere if most is None else elsewhere.limit(most + 1))
-    _require_few(month, len(found), bounds)
-    known = {one.id for one in found}
-    others = sorted({one.paired_with for one in found if one.paired_with and one.paired_with not in known})
-    for some in _parts(others):
-        of_owner = and_(_e.workspace_id == owner, _e.event_id.in_(some))
-        pairs = _read(connection, select(usage_events).where(of_owner))
+    _require_few(of.month, len(found), bounds)
+    rows = {one.id: one for one in (*map(_row, kept), *found)}
+    return [*rows.values(), *_others(connection, of, rows, archived)]
+
+
+def _others(
+    connection: Connection, of: _Scope, rows: Mapping[str, _Row], archived: Sequence[Mapping[str, Any]]
+) -> list[_Row]:
+    """The other events of requests of which there is one."""
+    wanted = {one.paired_with for one in rows.values() if one.paired_with} - rows.keys()
+    found = [_row(row) for row in archived if row["event_id"] in wanted]
+    for some in _parts(sorted(wanted - {one.id for one in found})):
+        is_wanted = and_(_e.workspace_id == of.owner, _e.event_id.in_(some))
+        pairs = _read(connection, select(usage_events).where(is_wanted))
         gone = set(some) - {one.id for one in pairs}
         if gone and min(gone) < archived_until(connection):
-            raise NoProof(f"of some requests of {month} an event is archived: {WHILE_THERE}")
+            raise NoProof(f"of some requests of {of.month} an event is archived with another month")
         found += pairs
     return found
-
-
-def _adjustments(connection: Connection, owner: str, month: str, project_id: str | None) -> list[_Row]:
-    return _read(connection, select(adjustments).where(*_of_month(owner, month, project_id)))
-
-
-def _of_month(owner: str, month: str, project_id: str | None) -> list[ColumnElement[bool]]:
-    """Of adjustments."""
-    of_project = [] if project_id is None else [_a.project_id == project_id]
-    return [_a.workspace_id == owner, _a.month == month, *of_project]
 
 
 def _read(connection: Connection, statement: Select[Any]) -> list[_Row]:
@@ -276,60 +288,25 @@ def _read(connection: Connection, statement: Select[Any]) -> list[_Row]:
     return found
 
 
-def _row(row: dict[str, Any]) -> _Row:
+def _row(row: Mapping[str, Any]) -> _Row:
     if "id" in row:
         return _Row(row["id"], leaf(row))
     return _Row(row["event_id"], leaf(row), row["paired_with"], (row["pricing_version"], row["model_id"]))
 
 
 def _placed(
-    connection: Connection, leaves: Mapping[str, Leaf], bounds: Bounds, known: dict[int, bytes]
+    connection: Connection, leaves: Mapping[str, Leaf], reading: Reading
 ) -> tuple[list[Logged], list[Leaf]]:
-    """The leaves by their index, those without one first, and those that wait for the log. `known` gets the bundles
-    that have them."""
-    logged, pending = list[Logged](), list[Leaf]()
-    left = bounds.bundles
+    """The leaves by their index, those without one first, and those that wait for the log."""
+    waiting: set[str] = set()
     for some in _parts(sorted(leaves)):
-        waiting = set(connection.scalars(select(log_pending.c.id).where(log_pending.c.id.in_(some))))
-        wanted = {leaves[one].entry: one for one in some if one not in waiting}
-        places = _places(connection, wanted, left, known)
-        left = places.left
-        pending += (leaves[one] for one in some if one in waiting)
-        logged += (Logged(places.found.get(one), leaves[one]) for one in wanted.values())
+        waiting.update(connection.scalars(select(log_pending.c.id).where(log_pending.c.id.in_(some))))
+    places = indices(
+        connection, {id_: one.entry for id_, one in leaves.items() if id_ not in waiting}, reading
+    )
+    logged = [Logged(places.get(id_), one) for id_, one in leaves.items() if id_ not in waiting]
+    pending = [leaves[id_] for id_ in sorted(waiting)]
     return sorted(logged, key=lambda one: -1 if one.index is None else one.index), pending
-
-
-@dataclass(frozen=True, slots=True)
-class _Places:
-    found: Mapping[str, int]
-    # Of the bundles that may be read.
-    left: int | None
-
-
-def _places(
-    connection: Connection, wanted: Mapping[bytes, str], most: int | None, known: dict[int, bytes]
-) -> _Places:
-    """Where the log has these entries, by id. Raises `NoProof` where too much would be read."""
-    size = log_sql.head(connection).size
-    minutes = {minute_of(one) for one in wanted.values()}
-    of_minutes = select(log_minutes.c.bundle).where(log_minutes.c.minute.in_(minutes)).distinct()
-    if most is not None:
-        most -= connection.execute(select(func.count()).select_from(of_minutes.subquery())).scalar_one()
-        if most < 0:
-            raise NoProof(
-                "the log is too long to look all of these events up here: ask the operator for the file"
-            )
-    bundles = select(log_bundles).where(log_bundles.c.number.in_(of_minutes)).order_by(log_bundles.c.number)
-    found: dict[str, int] = {}
-    for number, entries in connection.execution_options(yield_per=BUNDLES_AT_ONCE).execute(bundles):
-        let_others_run(connection)
-        for place in range(min(len(entries) // ENTRY_BYTES, size - number * TILE_WIDTH)):
-            one = wanted.get(entries[place * ENTRY_BYTES : (place + 1) * ENTRY_BYTES])
-            if one is not None:
-                found.setdefault(one, number * TILE_WIDTH + place)
-                if len(known) < KNOWN_BUNDLES:
-                    known[number] = entries
-    return _Places(found, most)
 
 
 def _prices(connection: Connection, named: set[tuple[int, str]]) -> list[dict[str, Any]]:

@@ -19,6 +19,8 @@ _NOTED = ("kind", "nano_usd", "event_id", "month", "reason", "idempotency_key")
 _w = workspaces.c
 DEARER = "its compression made this chat dearer than the engine's counts say it would have been"
 LEDGER = "ledger"
+# Before the event's id.
+DEARER_KEY = "dearer:"
 
 
 def identified(connection: Connection) -> dict[str, Any]:
@@ -51,7 +53,7 @@ def credit_dearer(connection: Connection, event: UsageEvent, nano_usd: int, mont
         "month": month,
         "actor": LEDGER,
         "reason": DEARER,
-        "idempotency_key": f"dearer:{event.event_id}",
+        "idempotency_key": f"{DEARER_KEY}{event.event_id}",
         "refunds_rest": False,
     }
     write(connection, row)

@@ -118,26 +118,6 @@ def piece(connection: Connection, *, level: int, number: int, width: int) -> byt
     return bundle(connection, number, width) if level == 0 else tile(connection, level, number, width)
 
 
-def index_of(connection: Connection, id_: str, entry: bytes) -> int | None:
-    """The index of the leaf with this entry, which is of the event or adjustment `id_`. None: it is not in the tree."""
-    size = head(connection).size
-    numbers = connection.scalars(select(_m.bundle).where(_m.minute == minute_of(id_))).all()
-    found = select(_b.number, _b.entries).where(_b.number.in_(numbers))
-    for number, entries in connection.execute(found) if numbers else ():
-        place = place_of(entries, entry)
-        if place is not None and number * TILE_WIDTH + place < size:
-            return int(number) * TILE_WIDTH + place
-    return None
-
-
-def place_of(entries: bytes, entry: bytes) -> int | None:
-    """At which place of a bundle an entry is."""
-    at = entries.find(entry)
-    while at >= 0 and at % ENTRY_BYTES:
-        at = entries.find(entry, at + 1)
-    return at // ENTRY_BYTES if at >= 0 else None
-
-
 def minute_of(id_: str) -> int:
     """The minute that the id of an event or adjustment begins with; `NO_TIME` for one that no server made."""
     seconds = time_of(id_)

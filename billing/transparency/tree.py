@@ -5,6 +5,7 @@ A node of height `h` and index `i` is the complete subtree over the leaves from 
 """
 
 import hashlib
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 
@@ -23,7 +24,12 @@ def leaf_hash(entry: bytes) -> bytes:
 
 def hashes_of_entries(entries: bytes) -> bytes:
     """The leaf hashes of entries of 32 bytes, one after the other as they are."""
-    return b"".join(leaf_hash(entries[at : at + HASH_BYTES]) for at in range(0, len(entries), HASH_BYTES))
+    return b"".join(map(leaf_hash, parted(entries)))
+
+
+def parted(hashes: bytes) -> list[bytes]:
+    """Hashes, or entries, that lie one after the other."""
+    return [hashes[at : at + HASH_BYTES] for at in range(0, len(hashes), HASH_BYTES)]
 
 
 def node_hash(left: bytes, right: bytes) -> bytes:
@@ -57,19 +63,6 @@ class Tree:
         tile, offset = divmod(index << above, TILE_WIDTH)
         return self._pyramid(level, tile)[above][offset >> above]
 
-    def inclusion(self, index: int, size: int | None = None) -> list[bytes]:
-        """The audit path of a leaf, from its sibling to below the root: RFC 9162, 2.1.3."""
-        begin, end, path = 0, self.size if size is None else size, []
-        while end - begin > 1:
-            middle = begin + split(end - begin)
-            if index < middle:
-                path.append(self.over(middle, end))
-                end = middle
-            else:
-                path.append(self.over(begin, middle))
-                begin = middle
-        return path[::-1]
-
     def consistency(self, old: int) -> list[bytes]:
         """Proof that the tree of the first `old` leaves, at least one, is a beginning of this one: RFC 9162, 2.1.4."""
         begin, end, path = 0, self.size, []
@@ -93,9 +86,7 @@ class Tree:
             yield self.over(begin, end)
         elif end - begin > 1:
             middle = begin + split(end - begin)
-            at = first
-            while at < last and indices[at] < middle:
-                at += 1
+            at = bisect_left(indices, middle, first, last)
             yield from self._around(begin, middle, indices, first, at)
             yield from self._around(middle, end, indices, at, last)
 
@@ -104,11 +95,7 @@ class Tree:
         if key in self._pyramids:
             self._pyramids.move_to_end(key)
             return self._pyramids[key]
-        hashes = self._read_tile(level, tile)
-        rows = [[hashes[at : at + HASH_BYTES] for at in range(0, len(hashes), HASH_BYTES)]]
-        while len(rows[-1]) > 1:
-            rows.append(paired_up(rows[-1]))
-        self._pyramids[key] = rows
+        rows = self._pyramids[key] = rows_over(parted(self._read_tile(level, tile)))
         if len(self._pyramids) > KEPT_TILES:
             self._pyramids.popitem(last=False)
         return rows
@@ -119,12 +106,17 @@ def paired_up(hashes: Sequence[bytes]) -> list[bytes]:
     return [node_hash(hashes[at], hashes[at + 1]) for at in range(0, len(hashes) - 1, 2)]
 
 
+def rows_over(hashes: list[bytes]) -> list[list[bytes]]:
+    """These, and the rows of nodes above them."""
+    rows = [hashes]
+    while len(rows[-1]) > 1:
+        rows.append(paired_up(rows[-1]))
+    return rows
+
+
 def over_tile(hashes: bytes) -> bytes:
     """The node above a full tile."""
-    row = [hashes[at : at + HASH_BYTES] for at in range(0, len(hashes), HASH_BYTES)]
-    while len(row) > 1:
-        row = paired_up(row)
-    return row[0]
+    return rows_over(parted(hashes))[-1][0]
 
 
 def split(width: int) -> int:

@@ -58,7 +58,9 @@ class Receipt:
     estimated_ratio: float | None = None
     evidence_kept_probability: float | None = None
     calibration: Calibration | None = None
-    # SHA-256, in hex: of the input's UTF-8, and of the kept spans as `spans_sha256` has them. Empty of several texts.
+    # SHA-256, in hex: of the tokenizer's file, of the input's UTF-8, and of the kept spans as `spans_sha256` has them.
+    # The last two are empty of several texts.
+    tokenizer_sha256: str = ""
     source_sha256: str = ""
     kept_sha256: str = ""
 

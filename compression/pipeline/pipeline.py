@@ -215,6 +215,7 @@ class Pipeline:
             estimated_ratio=prepared.estimated_ratio,
             evidence_kept_probability=estimate.probability if estimate else None,
             calibration=calibration.about if (calibration := self._calibration_of(prepared)) else None,
+            tokenizer_sha256=self.counter.sha256,
             source_sha256=hashlib.sha256(whole.encode()).hexdigest(),
             kept_sha256=spans_sha256(kept),
         )

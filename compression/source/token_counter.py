@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,11 @@ class TokenCounter(Protocol):
         """The tokenizer that a receipt names."""
         ...
 
+    @property
+    def sha256(self) -> str:
+        """Of its file, in hex; empty where it has none."""
+        ...
+
     def count(self, text: str) -> int:
         """Tokens of `text` by itself, without special tokens around it."""
         ...
@@ -36,6 +42,7 @@ class FakeCounter:
     """A fake: words and marks are tokens. For tests and for trying things out, never for a receipt."""
 
     name = "fake-words"
+    sha256 = ""
     _TOKEN = re.compile(r"\w+|[^\w\s]")
 
     def count(self, text: str) -> int:
@@ -174,11 +181,12 @@ class TokenizerCounter:
     Where the tokenizer cuts text at spaces anyway, counts of pieces are cached: text repeats its words.
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, name: str) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, name: str, sha256: str = "") -> None:
         self._tokenizer = tokenizer
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._name = name
+        self._sha256 = sha256
         self._cache: dict[str, int] = {}
         self._cuts = cuts_of(json.loads(tokenizer.to_str()))
 
@@ -188,11 +196,16 @@ class TokenizerCounter:
         file = path / "tokenizer.json" if path.is_dir() else path
         if not file.is_file():
             raise FileNotFoundError(f"no tokenizer at {file}")
-        return cls(Tokenizer.from_file(str(file)), name=name)
+        raw = file.read_bytes()
+        return cls(Tokenizer.from_buffer(raw), name=name, sha256=hashlib.sha256(raw).hexdigest())
 
     @property
     def name(self) -> str:
         return self._name
+
+    @property
+    def sha256(self) -> str:
+        return self._sha256
 
     def count(self, text: str) -> int:
         return self.count_many([text])[0]

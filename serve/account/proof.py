@@ -22,8 +22,8 @@ from billing.rate_limits.rate_limits import NO_STATE
 from billing.store.database import Database, Work
 from billing.transparency.notes import Signer, Verifier
 from billing.transparency.witness import PATIENCE_S, is_cosigned, read_cosigned
+from serve.account.response import invalid_parameter
 from serve.http.replies import Client, StreamedResponse, WorkingReply
-from serve.http.request_body import InvalidBody, Issue
 
 logger = logging.getLogger("pith.account")
 
@@ -65,28 +65,10 @@ def asked_proof(given: Mapping[str, str]) -> AskedProof:
     """Raises `InvalidBody`, which names the parameter."""
     month, size = given.get("month", ""), given.get("from_size")
     if not _MONTH.fullmatch(month):
-        raise _invalid("month", "month must be a month, such as 2026-11")
+        raise invalid_parameter("month", "month must be a month, such as 2026-11")
     if size is not None and not _SIZE.fullmatch(size):
-        raise _invalid("from_size", "from_size must be a number of leaves")
+        raise invalid_parameter("from_size", "from_size must be a number of leaves")
     return AskedProof(month, None if size is None else int(size))
-
-
-def _invalid(name: str, message: str) -> InvalidBody:
-    return InvalidBody((Issue("value_error", ("query", name), message),))
-
-
-@dataclass(slots=True, eq=False)
-class Place:
-    """Of one of those that are made at once."""
-
-    reading: asyncio.Task[Any] | None = None
-
-    def release(self, what: asyncio.Semaphore | asyncio.Lock) -> None:
-        """Now, or when what was begun is read: who waits for it may leave, but its thread goes on."""
-        if self.reading is None or self.reading.done():
-            what.release()
-        else:
-            self.reading.add_done_callback(lambda _: what.release())
 
 
 class Prover:
@@ -104,16 +86,16 @@ class Prover:
         self._witness = witness
         self._clock = clock
         self._room = asyncio.Semaphore(AT_ONCE)
-        # SQLite has two threads that read: one is left for everybody else.
-        self._reading = asyncio.Lock()
         self._waiting = 0
-        # The event loop itself does not keep them.
-        self._tasks: set[asyncio.Task[Any]] = set()
+        # SQLite has two threads that read: one is left for everybody else.
+        self._turn = asyncio.Lock()
+        # What has the turn: the event loop itself does not keep it.
+        self._reading: asyncio.Task[StatementProof] | None = None
         self._ask_witness_at = 0.0
 
     @asynccontextmanager
-    async def room(self) -> AsyncIterator[Place]:
-        """Raises `RateLimited`."""
+    async def room(self) -> AsyncIterator[None]:
+        """For one that is made and sent. Raises `RateLimited`."""
         if self._waiting >= WAITING:
             raise RateLimited(which="in_flight", limit=AT_ONCE, retry_after_s=5, state=NO_STATE)
         self._waiting += 1
@@ -121,13 +103,12 @@ class Prover:
             await self._room.acquire()
         finally:
             self._waiting -= 1
-        place = Place()
         try:
-            yield place
+            yield
         finally:
-            place.release(self._room)
+            self._room.release()
 
-    async def pieces(self, caller: Caller, asked: AskedProof, place: Place) -> Iterator[str]:
+    async def pieces(self, caller: Caller, asked: AskedProof) -> Iterator[str]:
         """Raises `NoProof`, `LogDamaged`, `LedgerUnavailable` and `InvalidBody`."""
         make = partial(
             statement_proof,
@@ -140,36 +121,29 @@ class Prover:
         )
         try:
             async with asyncio.timeout(ANSWER_S):
-                found = await self._found(make, place)
+                await self._turn.acquire()
+                # Who waits for it may leave, but its thread goes on, and the next one waits for that.
+                self._reading = asyncio.create_task(self._read(make))
+                # Nobody may be there to hear of its error.
+                self._reading.add_done_callback(lambda task: task.cancelled() or task.exception())
+                found = await asyncio.shield(self._reading)
         except TimeoutError as error:
             raise LedgerUnavailable(f"the ledger gave no proof within {ANSWER_S:.0f} s") from error
         except ValueError as error:
-            raise _invalid("from_size", str(error)) from error
+            raise invalid_parameter("from_size", str(error)) from error
         return found.pieces(self._signer)
 
-    async def _found(self, make: Work[StatementProof], place: Place) -> StatementProof:
-        await self._reading.acquire()
+    async def _read(self, make: Work[StatementProof]) -> StatementProof:
+        """Gives its turn back when it has ended."""
         try:
             is_asked = time.monotonic() >= self._ask_witness_at
-            read, patience_s = partial(self._read, place=place), PATIENCE_S if is_asked else 0.0
-            found = await read_cosigned(read, make, self._witness, patience_s=patience_s)
+            patience_s = PATIENCE_S if is_asked else 0.0
+            found = await read_cosigned(self._database.read, make, self._witness, patience_s=patience_s)
+            if self._witness and is_asked and not is_cosigned(found.checkpoint, self._witness):
+                self._ask_witness_at = time.monotonic() + WITHOUT_WITNESS_S
+            return found
         finally:
-            place.release(self._reading)
-        if self._witness and is_asked and not is_cosigned(found.checkpoint, self._witness):
-            self._ask_witness_at = time.monotonic() + WITHOUT_WITNESS_S
-        return found
-
-    async def _read(self, work: Work[Any], *, place: Place) -> Any:
-        place.reading = task = asyncio.create_task(self._database.read(work))
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return await asyncio.shield(task)
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            # Nobody may be there to hear of it.
-            task.exception()
+            self._turn.release()
 
 
 class ProofReply(WorkingReply):
@@ -182,8 +156,8 @@ class ProofReply(WorkingReply):
         self._prover, self._caller, self._asked, self._limit_headers = prover, caller, asked, headers
 
     async def work(self, send: Send, client: Client) -> Response | None:
-        async with self._prover.room() as place:
-            pieces = await self._prover.pieces(self._caller, self._asked, place)
+        async with self._prover.room():
+            pieces = await self._prover.pieces(self._caller, self._asked)
             stream = StreamedResponse(send, "application/json")
             await stream.start(self._limit_headers)
             async for piece in iterate_in_threadpool(pieces):

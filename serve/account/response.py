@@ -89,10 +89,10 @@ def usage_query(given: Mapping[str, str], *, today: date) -> UsageQuery:
     end = _day(given, "end") or today + timedelta(days=1)
     start = _day(given, "start") or _days_before(end, DEFAULT_DAYS)
     if not start < end <= start + timedelta(days=min(MAX_DAYS, (date.max - start).days)):
-        raise _invalid("end", f"end must be 1 to {MAX_DAYS} days after start, which is {start}")
+        raise invalid_parameter("end", f"end must be 1 to {MAX_DAYS} days after start, which is {start}")
     scope = given.get("scope", "key")
     if scope not in get_args(Scope):
-        raise _invalid("scope", f"scope must be one of {', '.join(get_args(Scope))}")
+        raise invalid_parameter("scope", f"scope must be one of {', '.join(get_args(Scope))}")
     return UsageQuery(start, end, _groups(given.get("group_by", "day")), cast(Scope, scope), _limit(given))
 
 
@@ -109,24 +109,24 @@ def _day(given: Mapping[str, str], name: str) -> date | None:
             return date.fromisoformat(text)
     except ValueError:
         pass
-    raise _invalid(name, f"{name} must be a day, such as 2026-11-01")
+    raise invalid_parameter(name, f"{name} must be a day, such as 2026-11-01")
 
 
 def _groups(text: str) -> tuple[GroupBy, ...]:
     names = text[:256].split(",") if text else []
     if not set(names) <= set(GROUPS) or len(set(names)) < len(names):
-        raise _invalid("group_by", f"group_by must be some of {', '.join(GROUPS)}, each once")
+        raise invalid_parameter("group_by", f"group_by must be some of {', '.join(GROUPS)}, each once")
     return cast(tuple[GroupBy, ...], tuple(names))
 
 
 def _limit(given: Mapping[str, str]) -> int:
     text = given.get("limit", str(DEFAULT_ROWS))
     if not _NUMBER.fullmatch(text) or not 1 <= int(text) <= MAX_ROWS:
-        raise _invalid("limit", f"limit must be an integer from 1 to {MAX_ROWS}")
+        raise invalid_parameter("limit", f"limit must be an integer from 1 to {MAX_ROWS}")
     return int(text)
 
 
-def _invalid(name: str, message: str) -> InvalidBody:
+def invalid_parameter(name: str, message: str) -> InvalidBody:
     return InvalidBody((Issue("value_error", ("query", name), message),))
 
 

@@ -174,6 +174,9 @@ class CompressReceipt(BaseModel):
         default=None, description="The calibration behind these estimates; null if the model has none."
     )
     risk_flags: list[RiskFlag] = Field(description="Empty if no risk was found.")
+    tokenizer_sha256: str = Field(
+        default="", description="SHA-256 of the tokenizer's `tokenizer.json`, in hexadecimal."
+    )
     source_sha256: str = Field(
         default="",
         description="SHA-256 of the input's UTF-8, in hexadecimal; empty for a sum over several inputs.",
@@ -186,8 +189,11 @@ class CompressReceipt(BaseModel):
 
 
 def receipts_sha256(receipts: Iterable[Receipt]) -> str:
-    """What the usage event of these compressions commits to: `[[tokenizer,source,kept],…]` as JSON without spaces."""
-    parts = [(each.tokenizer, each.source_sha256, each.kept_sha256) for each in receipts]
+    """What the usage event of these compressions commits to: `[[name of the tokenizer,its hash,source,kept],…]` as JSON
+    without spaces."""
+    parts = [
+        (each.tokenizer, each.tokenizer_sha256, each.source_sha256, each.kept_sha256) for each in receipts
+    ]
     return hashlib.sha256(orjson.dumps(parts)).hexdigest()
 
 

@@ -10,7 +10,7 @@ from billing.accounts.account_sql import Page
 from billing.accounts.accounts import Accounts
 from billing.accounts.keys import KeyChange, KeyTerms
 from billing.adjustments.adjustments import Adjustments
-from billing.archive.archiver import planned
+from billing.archive.archiver import archived_events, planned
 from billing.archive.month_files import manifest_of
 from billing.books.books import Books
 from billing.books.compressions import comparisons, receipts
@@ -207,8 +207,14 @@ class Operator:
         return signer(self.pepper(), self.settings.log.origin)
 
     async def statement_proof(self, workspace: str, month: str, from_size: int | None) -> StatementProof:
+        folder = self.settings.billing.archive.folder
         make = partial(
-            statement_proof, workspace=workspace, month=month, from_size=from_size, made_at=self.now
+            statement_proof,
+            workspace=workspace,
+            month=month,
+            from_size=from_size,
+            made_at=self.now,
+            archived=await archived_events(self.patient, folder, workspace, month),
         )
         return await read_cosigned(self.patient.read, make, witness_key(self.settings))
 

@@ -10,7 +10,7 @@ from billing.errors import LedgerUnavailable
 from billing.store.database import Database
 from billing.transparency import log_sql
 from billing.transparency.log_sql import Head
-from billing.transparency.tree import HASH_BYTES, TILE_WIDTH, hashes_of_entries
+from billing.transparency.tree import HASH_BYTES, TILE_WIDTH
 
 # So old a checkpoint may be that another process has signed anew meanwhile.
 KEPT_S = 1.0
@@ -36,15 +36,6 @@ class LogReader:
         """The signed note. None: nothing was signed yet."""
         return (await self._known_head()).note or None
 
-    async def entries(self, number: int, width: int) -> bytes | None:
-        """The first `width` entries of a bundle. None where the tree has fewer."""
-        return await self._piece(0, number, width)
-
-    async def tile(self, level: int, number: int, width: int) -> bytes | None:
-        """The first `width` hashes of a tile. None where the tree has fewer."""
-        found = await self._piece(level, number, width)
-        return hashes_of_entries(found) if found is not None and level == 0 else found
-
     async def _known_head(self) -> Head:
         if head := self._fresh_head():
             return head
@@ -59,7 +50,8 @@ class LogReader:
     def _fresh_head(self) -> Head | None:
         return self._head if asyncio.get_running_loop().time() - self._read_at < KEPT_S else None
 
-    async def _piece(self, level: int, number: int, width: int) -> bytes | None:
+    async def piece(self, level: int, number: int, width: int) -> bytes | None:
+        """The first `width` hashes of a tile, of level 0 the entries. None where the tree has fewer."""
         key = (level, number)
         if key in self._kept:
             self._kept.move_to_end(key)

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from billing.transparency import verify
-from billing.transparency.tree import HASH_BYTES, TILE_WIDTH
+from billing.transparency.tree import HASH_BYTES, TILE_WIDTH, hashes_of_entries, parted
 from serve.http.openapi import REQUEST_ID_HEADER, error_responses
 from serve.transparency.log_reader import LogReader
 
@@ -102,11 +102,10 @@ def log_routes(log: LogReader) -> APIRouter:
 
 
 async def _read(log: LogReader, asked: AskedTile) -> bytes | None:
-    if asked.level is not None:
-        return await log.tile(asked.level, asked.number, asked.width)
-    entries = await log.entries(asked.number, asked.width)
-    if entries is None:
-        return None
+    found = await log.piece(asked.level or 0, asked.number, asked.width)
+    if found is None or asked.level:
+        return found
+    if asked.level == 0:
+        return hashes_of_entries(found)
     length = HASH_BYTES.to_bytes(2)
-    pieces = (entries[at : at + HASH_BYTES] for at in range(0, len(entries), HASH_BYTES))
-    return b"".join(length + piece for piece in pieces)
+    return b"".join(length + entry for entry in parted(found))

@@ -131,6 +131,31 @@ def test_of_a_compressed_prompt_the_count_before_is_recounted() -> None:
     assert wrong(REQUEST, reply) == {"prompt before its compression"}
 
 
+def test_of_thoughts_and_calls_what_the_reply_does_not_show_is_named() -> None:
+    raw = '<think>\nIt costs 7.\n</think>\n\nIt is this.\n<call>{"name": "price", "arguments": {"of": "item 1"}}</call>'
+    pieces = [{"name": "price", "arguments": '{"of": '}, {"arguments": '"item 1"}'}]
+    reply = reply_of(REQUEST, [encoded(raw)], ["It is this."])
+    message = reply["choices"][0]["message"]
+    message |= {"reasoning": "It costs 7.", "tool_calls": [{"function": one} for one in pieces]}
+    told = recounted(REQUEST, reply, KNOWN)[-1]
+    rest = '<think>\n\n</think>\n\n\n<call>{"name": "", "arguments": }</call>'
+    assert told.fits is None and repr(rest) in told.said
+    assert f"some {len(encoded(rest))} tokens more" in told.said
+    for part in ("reasoning", "content"):
+        assert wrong(
+            REQUEST, {**reply, "choices": [{**reply["choices"][0], "message": {**message, part: "Else"}}]}
+        ) == {"text of choice 0"}
+    deltas = [
+        {"role": "assistant", "content": None, "reasoning": "It costs 7."},
+        {"content": "It is this.", "tool_calls": None},
+        *({"tool_calls": [{"index": 0, "function": one}]} for one in pieces),
+    ]
+    events: list[dict[str, Any]] = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+    events.append({"choices": [], "usage": reply["usage"], "service": reply["service"]})
+    read = read_reply("".join(f"data: {json.dumps(event)}\n\n" for event in events))
+    assert recounted(REQUEST, read, KNOWN)[-1] == told
+
+
 def test_a_stream_is_read_as_the_reply_that_it_is() -> None:
     whole = reply_of(REQUEST, [encoded(TEXT)], [TEXT])
     deltas = [{"role": "assistant", "content": ""}, {"content": TEXT[:9]}, {"content": TEXT[9:]}]

@@ -22,7 +22,16 @@ from billing.adjustments.adjustment import EventArchived
 from billing.adjustments.adjustments import Adjustments
 from billing.archive import archiver as archive_module
 from billing.archive import month_sql
-from billing.archive.archiver import Archiver, MonthWriter, Planned, admit, check_all, find, planned
+from billing.archive.archiver import (
+    Archiver,
+    MonthWriter,
+    Planned,
+    admit,
+    archived_events,
+    check_all,
+    find,
+    planned,
+)
 from billing.archive.month_files import EventsFile, alone
 from billing.archive.month_sql import Month, first_kept
 from billing.books import proof
@@ -614,28 +623,52 @@ async def test_a_run_that_was_overtaken_by_another_leaves_its_files_alone(
     assert {path.name: path.read_bytes() for path in folder.glob("usage*") if path.suffix != ".part"} == files
 
 
-async def test_a_month_of_which_some_events_are_archived_with_the_one_before_is_not_proven(
+async def test_a_month_that_is_archived_in_whole_or_in_part_is_proven_from_the_files_as_it_was_before(
     books: Books, filled: list[Caller], tmp_path: Path
 ) -> None:
-    """A request that began in October was charged in November, and its event went with October."""
+    """Of requests that began in October some were charged in November, and their events went with October."""
+    folder, made_at = tmp_path / "archive", books.clock.moment
+    whole, split = filled
 
-    async def proof_of(caller: Caller, **how: Any) -> list[Any]:
+    async def proof_of(caller: Caller, month: str, project_id: str | None, **how: Any) -> Any:
         make = partial(
-            statement_proof, workspace=caller.workspace_id, month="2026-11", made_at=books.clock.moment, **how
+            statement_proof,
+            workspace=caller.workspace_id,
+            month=month,
+            made_at=made_at,
+            project_id=project_id,
+            **how,
         )
-        file = json.loads("".join((await books.database.read(make)).pieces(SIGNER)))
-        assert file["leaves"]
-        # Its prices are made up.
-        return [one for one in verify.Proof(file).findings if one[0] != "price"]
+        return json.loads("".join((await books.database.read(make)).pieces(SIGNER)))
 
     await sequencer(books.database).once()
-    whole, split = filled
-    assert await proof_of(split) == []
-    await archiver(books, tmp_path / "archive").archive(2)
-    assert await proof_of(whole) == [] == await proof_of(whole, project_id=whole.project_id)
-    for how in ({}, {"project_id": split.project_id}):
-        with pytest.raises(NoProof, match="some of the events of 2026-11 are archived"):
-            await proof_of(split, **how)
+    asked = [
+        (caller, month, project_id)
+        for caller in filled
+        for month in ("2026-09", "2026-10", "2026-11")
+        for project_id in (None, caller.project_id)
+    ]
+    before = [await proof_of(*one) for one in asked]
+    await archiver(books, folder).archive(2)
+    assert await proof_of(whole, "2026-11", None) in before
+    refused = 0
+    for (caller, month, project_id), file in zip(asked, before, strict=True):
+        archived = await archived_events(books.database, folder, caller.workspace_id, month)
+        assert await proof_of(caller, month, project_id, archived=archived) == file
+        # Its prices are made up.
+        assert [one for one in verify.Proof(file).findings if one[0] != "price"] == []
+        if archived:
+            refused += 1
+            with pytest.raises(
+                NoProof, match=f"some of the events of {month} are archived: ask the operator"
+            ):
+                await proof_of(caller, month, project_id)
+    assert refused > 2 and await archived_events(books.database, folder, split.workspace_id, "2026-11")
+    await books.database.write(
+        lambda c: c.execute(text("UPDATE archived_months SET in_log = false")) and None
+    )
+    with pytest.raises(NoProof, match="archived before there was a log"):
+        await archived_events(books.database, folder, split.workspace_id, "2026-11")
 
 
 async def test_a_request_of_which_one_event_is_archived_is_not_proven_by_the_other(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import insert
 
+from billing.adjustments.adjustments import Adjustments
 from billing.books.books import Books as Reader
 from billing.books.compressions import Comparison, comparisons
 from billing.books.saving import Side, saving_between
@@ -104,6 +105,24 @@ async def test_only_what_takes_part_in_a_comparison_is_compared(books: Books) ->
     assert by_project[two.project_id].treated == Side() and by_project[two.project_id].mixed == 0
     with pytest.raises(UnknownAccount):
         await compared(books, workspace="nobody")
+
+
+async def test_what_a_dearer_chat_was_credited_is_no_cost_of_it(books: Books) -> None:
+    chats = await Chats.of(books)
+    dearer = Chat(original=3000, original_cached=0, sent=3500, cached=0, compressed=0, conversation="a" * 32)
+    await chats.settle(dearer)
+    (event,) = [one for one in await books.events() if one.model_id == "chat"]
+    (found,) = await compared(books, "model")
+    assert (
+        found.treated.cost_nano_usd
+        == dearer.cost_nano_usd - 500_000
+        == dearer.cost_nano_usd + dearer.saved_nano_usd
+    )
+    # A refund for another reason says nothing of what compression saves.
+    await Adjustments(books.database, actor="test").refund(
+        event.event_id, reason="an outage", idempotency_key="dearer:by hand"
+    )
+    assert await compared(books, "model") == [found]
 
 
 async def test_nothing_compared_is_no_comparison(books: Books) -> None:

@@ -15,6 +15,7 @@ from billing.store.schema import usage_events
 from billing.transparency import log_sql
 from billing.transparency.leaves import leaf
 from billing.transparency.notes import Checkpoint, Signer, checkpoint, opened, signer
+from billing.transparency.places import indices
 from billing.transparency.sequencer import Sequencer
 from billing.transparency.tree import HASH_BYTES
 from tests.billing.conftest import PEPPER, event_row
@@ -82,7 +83,7 @@ async def index_of(database: Database, id_: str) -> int | None:
         for table, key in log_sql.LOGGED:
             row = connection.execute(select(table).where(key == id_)).mappings().one_or_none()
             if row is not None:
-                return log_sql.index_of(connection, id_, leaf(row).entry)
+                return indices(connection, {id_: leaf(row).entry}).get(id_)
         raise AssertionError(f"no row {id_}")
 
     return await database.read(partial(looked_up))

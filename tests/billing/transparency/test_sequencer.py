@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,6 +20,7 @@ from billing.transparency import log_sql
 from billing.transparency import sequencer as module
 from billing.transparency.log_sql import Edge, LogDamaged
 from billing.transparency.notes import signer
+from billing.transparency.places import indices
 from billing.transparency.sequencer import grown
 from billing.transparency.tree import EMPTY_ROOT, TILE_WIDTH, Tree
 from tests.billing.transparency.logged import (
@@ -70,16 +72,12 @@ async def test_a_leaf_is_found_in_whichever_bundle_of_its_minute_it_is(books: Bo
     ids = await books.database.read(lambda c: c.scalars(select(usage_events.c.event_id)).all())
     found = [await index_of(books.database, id_) for id_ in sorted(ids)[::50]]
     assert found == list(range(0, 600, 50))
-    stranger = hashlib.sha256(b"no leaf").digest()
-    assert await books.database.read(lambda c: log_sql.index_of(c, ids[0], stranger)) is None
-    assert await books.database.read(lambda c: log_sql.index_of(c, "x" * 12, stranger)) is None
-
-
-def test_an_entry_that_spans_two_others_is_at_no_place() -> None:
-    one, two, three = (hashlib.sha256(bytes([n])).digest() for n in range(3))
-    assert log_sql.place_of(one + two + three, (one + two)[5:37]) is None
-    assert [log_sql.place_of(one + two + three, entry) for entry in (one, two, three)] == [0, 1, 2]
-    assert log_sql.place_of(one, two) is None
+    # The end of an entry and the beginning of the next are none.
+    held = await books.database.read(lambda c: log_sql.bundle(c, 0, TILE_WIDTH))
+    for stranger in (hashlib.sha256(b"no leaf").digest(), held[5:37]):
+        for id_ in (ids[0], "x" * 12):
+            looked_up = partial(indices, entries={id_: stranger})
+            assert await books.database.read(looked_up) == {}
 
 
 async def test_an_event_that_the_ledger_knew_is_no_second_leaf(books: Books) -> None:

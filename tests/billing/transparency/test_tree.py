@@ -43,26 +43,6 @@ def test_no_leaves_have_the_hash_of_nothing() -> None:
 
 
 @given(size=SIZES, data=st.data())
-def test_an_audit_path_leads_from_its_leaf_to_the_root(size: int, data: st.DataObject) -> None:
-    index = data.draw(st.integers(0, size - 1))
-    path = tree(size).inclusion(index)
-
-    # RFC 9162, 2.1.3.2.
-    fn, sn, result = index, size - 1, leaves(size)[index]
-    for sibling in path:
-        assert sn > 0
-        if fn & 1 or fn == sn:
-            result = node_hash(sibling, result)
-            while not fn & 1 and fn:
-                fn, sn = fn >> 1, sn >> 1
-        else:
-            result = node_hash(result, sibling)
-        fn, sn = fn >> 1, sn >> 1
-    assert sn == 0
-    assert result == tree(size).root()
-
-
-@given(size=SIZES, data=st.data())
 def test_consistency_proves_the_old_root_and_the_new(size: int, data: st.DataObject) -> None:
     old = data.draw(st.integers(1, size))
     path = tree(size).consistency(old)

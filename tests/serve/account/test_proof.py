@@ -153,8 +153,8 @@ def stalled_prover(
     caller: Any = SimpleNamespace(workspace_id="w", project_id="p")
 
     async def one() -> list[str]:
-        async with prover.room() as place:
-            return list(await prover.pieces(caller, proof.AskedProof("2026-11", None), place))
+        async with prover.room():
+            return list(await prover.pieces(caller, proof.AskedProof("2026-11", None)))
 
     return database, one
 

@@ -29,6 +29,8 @@ Messages = list[dict[str, Any]]
 class CharacterCounter:
     """So many characters are a token."""
 
+    sha256 = ""
+
     def __init__(self, characters: int) -> None:
         self.name = f"{characters} characters"
         self._characters = characters

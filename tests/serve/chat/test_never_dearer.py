@@ -10,11 +10,12 @@ import random
 from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import select, text
 
 from billing.price import ModelPrice, cost
+from billing.store.schema import usage_events
 from billing.transparency import notes
-from billing.transparency.leaves import digest
+from billing.transparency.leaves import digest, record
 from models.errors import EngineFailed
 from tests.serve.chat.test_compression import CALL, QUESTION, agent
 from tests.serve.chat.test_compression_money import COUNTERS, TOKENIZERS
@@ -135,9 +136,14 @@ async def test_a_compression_by_itself_is_promised_beside_its_receipt(service: C
     assert "service" not in (await service.compress().run()).json()
     await service.accounts.change_project(f"{service.workspace}/project", {"proof": True})
     await service.new_project_key()
-    single = (await service.compress().run()).json()["service"]["metering"]
-    assert single["status"] == "persisted"
+    single = (await service.compress().run()).json()["service"]
+    assert single["metering"]["status"] == "persisted"
+    talk = (await service.post("/v1/compress", {"messages": agent()}).run()).json()
+    assert talk["blocks"] and talk["service"]["metering"]["status"] == "persisted", talk
     many = (await service.batch([{"query": "price", "input": "One. Two. Three."}]).run()).json()["results"]
-    proofs = [single["proof"], many[0]["service"]["metering"]["proof"]]
-    promised = {json.loads(proof["record"])["event_id"] for proof in proofs}
-    assert promised < {event["event_id"] for event in await service.events()} and len(promised) == 2
+    proofs = [each["metering"]["proof"] for each in (single, talk["service"], many[0]["service"])]
+    for proof in proofs:
+        assert proof["note"] == notes.signer(b"p" * 32).receipt(digest(proof["record"]))
+    await service.events()
+    rows = await service.database.read(lambda c: c.execute(select(usage_events)).mappings().all())
+    assert len(proofs) == len({proof["record"] for proof in proofs} & {record(row) for row in rows})

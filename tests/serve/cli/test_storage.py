@@ -21,6 +21,7 @@ from billing.ledger.ledger import Ledger
 from billing.ledger.spool import Spool
 from billing.price import Cost, ModelPrice, cost
 from billing.store.database import open_database
+from billing.transparency import verify
 from billing.usage import UsageFigures
 from serve.cli.main import app
 from serve.cli.storage import Steps
@@ -107,6 +108,9 @@ def test_old_months_go_to_files_and_every_command_says_so(config: Path, tmp_path
     assert "archived" not in pith(config, "receipts --since 2025-03-01").stderr
     statement = pith(config, "statement acme 2025-01").stdout
     assert "The events of this month are archived" in statement
+    january = tmp_path / "january.json"
+    assert "the proof of 1 leaves" in pith(config, f"statement acme 2025-01 --proof {january}").stderr
+    assert verify.main([str(january)]) == 0
     found = pith(config, f"archive --find {first}")
     assert json.loads(found.stdout)["event_id"] == first and "usage-2025-01-001.parquet" in found.stderr
     for command, words in (

@@ -4,32 +4,56 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from billing.caller import Caller
+from billing.ledger.ledger import Ledger
+from billing.ledger.spool import Spool
 from billing.store.database import open_database
 from billing.store.migration import newest_revision
 from billing.transparency.sequencer import Sequencer
 from serve.config.settings import load_settings
-from serve.money.ledger_setup import log_signer
+from serve.money.ledger_setup import log_signer, open_accounts
+from serve.operator.backup import copy_database, copy_file
 from tests.serve.cli.commands import Done
 from tests.serve.cli.test_books import On, config, edit, on, on_ledger, use
 
 __all__ = ["config", "on"]
 
 
+async def grown(config: Path) -> None:
+    settings = load_settings(config)
+    database = open_database(settings.billing.database_url)
+    try:
+        signer = log_signer(settings)
+        now = datetime.now(UTC)
+        await Sequencer(database, signer, revision=newest_revision(), clock=lambda: now).once()
+    finally:
+        await database.close()
+
+
 def sequence(config: Path) -> None:
+    asyncio.run(grown(config))
+
+
+def going_on(config: Path, work: Callable[[Ledger], Awaitable[None]]) -> None:
+    """What a server does on a ledger that is there, until it is in the log."""
+
     async def run() -> None:
         settings = load_settings(config)
-        database = open_database(settings.billing.database_url)
+        database, _ = await open_accounts(settings)
+        spool = Spool(settings.billing.spool_path)
+        ledger = Ledger(database, spool)
         try:
-            signer = log_signer(settings)
-            now = datetime.now(UTC)
-            await Sequencer(database, signer, revision=newest_revision(), clock=lambda: now).once()
+            await work(ledger)
+            await grown(config)
         finally:
+            await ledger.close()
+            await spool.close()
             await database.close()
 
     asyncio.run(run())
@@ -71,6 +95,37 @@ def test_a_customer_sees_that_a_row_was_changed(
     assert "1 rows are not what was logged" in done.err
     done = verify(later, "--checkpoint", file)
     assert done.code == 1 and "omitted: " in done.out and "NOT proven" in done.out
+
+
+def test_a_ledger_that_was_restored_from_an_old_backup_and_went_on_is_a_fork(
+    on: On, config: Path, tmp_path: Path, verify: Callable[..., Done]
+) -> None:
+    ledger_file, backup = tmp_path / "pith.db", tmp_path / "backup.db"
+
+    async def before(ledger: Ledger, caller: Caller) -> Caller:
+        await use(ledger, caller, 100)
+        await grown(config)
+        copy_database(ledger_file, backup)
+        # A customer is shown this one, which the backup lacks.
+        await use(ledger, caller, 200)
+        await grown(config)
+        return caller
+
+    caller = on_ledger(config, before)
+    old, forked, short = tmp_path / "old.json", tmp_path / "forked.json", tmp_path / "short.json"
+    assert on("statement", "acme", "2026-11", "--proof", old).code == 0
+    for path in tmp_path.glob("pith.db*"):
+        path.unlink()
+    copy_file(backup, ledger_file)
+    assert on("statement", "acme", "2026-11", "--proof", short).code == 0
+    done = verify(short, "--checkpoint", old)
+    assert done.code == 1 and "history: the old checkpoint has more leaves" in done.out
+    going_on(config, lambda ledger: use(ledger, caller, 300))
+    going_on(config, lambda ledger: use(ledger, caller, 400))
+    assert on("statement", "acme", "2026-11", "--proof", forked, "--from-size", 2).code == 0
+    assert verify(forked).code == 0, "by itself it is a log as any other"
+    done = verify(forked, "--checkpoint", old)
+    assert done.code == 1 and "history: the log was rewritten since, or forked" in done.out
 
 
 def test_a_month_without_a_checkpoint_has_no_proof_and_no_file(on: On, config: Path, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ async def test_the_answer_is_what_matters_with_its_receipt(served: Compressing, 
     assert list(receipt) == [
         *("original_tokens", "output_tokens", "tokens_saved", "compression_ratio", "target_ratio"),
         *("latency_ms", "tokenizer", "keep", "estimated_ratio", "evidence_kept_probability", "calibration"),
-        *("risk_flags", "source_sha256", "kept_sha256"),
+        *("risk_flags", "tokenizer_sha256", "source_sha256", "kept_sha256"),
     ]
     # What no promise was asked for and no calibration says is null, and never missing.
     assert receipt["keep"] is receipt["estimated_ratio"] is None

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import base64
+import json
 from typing import Any
 
 import numpy as np
 import pytest
 from openai.types import CreateEmbeddingResponse
+from sqlalchemy import select
 
 from billing.caller import ProjectLimits
+from billing.store.schema import usage_events
+from billing.transparency.leaves import record as record_of
 from models.embedding_backends import Computed
 from models.errors import EngineFailed, EngineRejected, EngineUnavailable
 from tests.serve.documented_reply import assert_documented
+from tests.serve.money.test_promises import promised
 from tests.serve.retrieval.serving import INPUT_NANO_USD, WIDTH, Retrieving
-from tests.serve.served import eventually
+from tests.serve.served import at_rest, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -32,6 +37,26 @@ async def test_each_text_gets_its_vector_and_the_reply_says_what_it_cost(here: R
     assert client.reply_headers["x-request-id"] == "retrieval"
     assert await here.costs() == [("completed", 3, 3 * INPUT_NANO_USD)]
     await here.served.assert_nothing_is_left_open()
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("embeddings", {"model": "small", "input": "a text"}),
+        ("rerank", {"model": "order", "query": "q", "documents": ["a", "b"]}),
+        ("score", {"model": "order", "text_1": "q", "text_2": ["a", "b"]}),
+    ],
+)
+async def test_each_reply_of_a_project_with_proof_promises_what_the_ledger_has(
+    here: Retrieving, path: str, body: dict[str, Any]
+) -> None:
+    await here.served.accounts.change_project(f"{here.served.workspace}/project", {"proof": True})
+    client = await here.post(path, **body).run()
+    found = promised(here.served, client.json()["service"]["metering"]["proof"])
+    await at_rest()
+    rows = await here.served.database.read(lambda c: c.execute(select(usage_events)).mappings().all())
+    (record,) = [one for one in map(record_of, rows) if one == found]
+    assert json.loads(record)["model_id"] == body["model"]
 
 
 @pytest.mark.parametrize(

@@ -163,11 +163,11 @@ async def test_full_tiles_are_read_once_and_partial_ones_each_time(monkeypatch: 
     bundles = Bundles(monkeypatch, 10)
     log = LogReader(as_database(bundles))
     for _ in range(3):
-        assert len(await log.tile(0, 1, 256) or b"") == 8192
-        assert len(await log.entries(1, 7) or b"") == 7 * 32
+        assert len(await log.piece(0, 1, 256) or b"") == 8192
+        assert len(await log.piece(0, 1, 7) or b"") == 7 * 32
     assert bundles.reads == 1
     for _ in range(3):
-        await log.tile(1, 2, 9)
+        await log.piece(1, 2, 9)
     assert bundles.reads == 4
 
 
@@ -176,7 +176,7 @@ async def test_not_all_tiles_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     bundles = Bundles(monkeypatch, 10)
     log = LogReader(as_database(bundles))
     for number in (0, 1, 2, 0, 3, 0, 1):
-        await log.tile(1, number, 256)
+        await log.piece(1, number, 256)
     assert bundles.reads == 5
 
 
@@ -187,7 +187,7 @@ async def test_a_crowd_asks_the_ledger_one_question_at_a_time_and_is_told_when_i
     bundles = Bundles(monkeypatch, 1000)
     bundles.go.clear()
     log = LogReader(as_database(bundles))
-    crowd = [asyncio.create_task(log.tile(1, number, 256)) for number in range(200)]
+    crowd = [asyncio.create_task(log.piece(1, number, 256)) for number in range(200)]
     done, waiting = await asyncio.wait(crowd[1:], timeout=30)
     assert not waiting and bundles.reads == 1
     assert {type(one.exception()).__name__ for one in done} == {"LedgerUnavailable"}
