@@ -243,7 +243,8 @@ async def opened(url: str, folder: Path, stack: AsyncExitStack) -> Histories:
     """Two servers on a ledger that was migrated; `folder` gets their spools."""
     servers = []
     for number in range(SERVERS):
-        database, spool = open_database(url), Spool(folder / f"spool-{number}.db")
+        # A busy machine may take seconds for a statement.
+        database, spool = open_database(url, timeout_s=60), Spool(folder / f"spool-{number}.db")
         # Written off is what it should be: the journal has it.
         ledger = Ledger(database, spool, written_off=lambda event, nano_usd: None)
         servers.append(
