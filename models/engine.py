@@ -13,7 +13,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from models.counted_tokens import TokenIds
-from models.errors import EngineError, EngineFailed, EngineRejected, EngineTimedOut, EngineUnavailable
+from models.errors import (
+    EngineDied,
+    EngineError,
+    EngineFailed,
+    EngineRejected,
+    EngineTimedOut,
+    EngineUnavailable,
+)
 from models.template.values import ROLE_BYTES
 
 
@@ -74,6 +81,10 @@ class EngineRequest:
     tells_tokens: bool = False
     # On its way to a replica: nothing is generated, but these token ids of a reply are scored.
     score: tuple[int, ...] = ()
+    # Its chunks have the token ids that they deliver, so that another replica can go on where one died; `said` is what
+    # has been delivered of the reply already (`models.surviving`).
+    survives: bool = False
+    said: tuple[int, ...] = ()
     # In which form the engine answers. `prompts` are a completion's, which has no messages; `form_options` is what only
     # this form knows, under its own names and checked as `options` are.
     form: ReplyFormName = "chat"
@@ -178,7 +189,8 @@ class EngineChunk:
     responses or messages has its closing events, which tell its usage, in its last chunk: the service completes them.
     `usage` is the total so far, never less than in the chunk before. The first one comes when the engine is given the
     prompt, and has its tokens: from then on work is done for it. `tokens_sha256` is of the tokens that `usage` counts.
-    `reply`: token ids, where the request keeps them; `token_ids`: all, where it asks for them.
+    `reply`: token ids, of the last chunk where the request keeps them, of one before it those that it delivers where
+    the request survives; `token_ids`: all, where it asks for them.
     """
 
     data: bytes
@@ -204,7 +216,7 @@ class ScoredReply:
 class EngineFault:
     """An engine's refusal or failure as a value, since exceptions with fields do not survive a change of process."""
 
-    kind: Literal["rejected", "unavailable", "timed_out", "failed"]
+    kind: Literal["rejected", "unavailable", "timed_out", "failed", "died"]
     message: str
     param: str | None = None
     retry_after_s: int = 1
@@ -219,7 +231,7 @@ class EngineFault:
             return EngineTimedOut(self.message, retry_after_s=self.retry_after_s)
         if self.kind == "unavailable":
             return EngineUnavailable(self.message, retry_after_s=self.retry_after_s)
-        return EngineFailed(self.message)
+        return EngineDied(self.message) if self.kind == "died" else EngineFailed(self.message)
 
     @classmethod
     def of(cls, error: EngineError) -> EngineFault:
@@ -231,7 +243,7 @@ class EngineFault:
                 "timed_out" if isinstance(error, EngineTimedOut) else "unavailable"
             )
             return cls(kind, str(error), retry_after_s=error.retry_after_s)
-        return cls("failed", str(error))
+        return cls("died" if isinstance(error, EngineDied) else "failed", str(error))
 
 
 # Entered for each piece of work that nobody waits for: it begins when nobody else wants the engine.

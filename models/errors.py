@@ -52,6 +52,10 @@ class EngineFailed(EngineError):
     """The engine took the request and then died or answered with something other than a completion."""
 
 
+class EngineDied(EngineFailed):
+    """The engine, or its replica, died while it worked on the request; another may go on."""
+
+
 class EngineRejected(EngineError):
     """The engine read the request and refused it: the caller's input is at fault.
 

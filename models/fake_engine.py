@@ -150,12 +150,15 @@ class FakeEngine:
         found = min(counted, self.prefix_cache.take(request.cache_salt, prompt))
         cached = found if self.cached_tokens is None else self.cached_tokens
         for index, piece in enumerate(pieces):
+            if index < len(request.said):
+                continue
             self._fail_at(index)
             await self.sleep(self.token_s if index else self.first_token_s)
             data = form.piece(request, index, piece) if request.stream else b""
             usage = TokenUsage(counted, (index + 1) * choices, cached)
             told = _token_ids(prompt, pieces[: index + 1], choices)
-            yield EngineChunk(self._data(data), usage, finished=False, tokens_sha256=told.sha256())
+            new = (len(piece),) if request.survives else ()
+            yield EngineChunk(self._data(data), usage, finished=False, reply=new, tokens_sha256=told.sha256())
         self._fail_at(len(pieces))
         usage = TokenUsage(counted, len(pieces) * choices, cached)
         told = _token_ids(prompt, pieces, choices)

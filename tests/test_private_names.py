@@ -18,6 +18,7 @@ INSIDES = {
     "serve/cli/completion.py": "typer",
     "serve/http/server/server.py": "uvicorn",
     "models/vllm/insides.py": "vLLM",
+    "models/vllm/going_on.py": "vLLM",
     "models/vllm/pooling.py": "vLLM's pooling runner",
     # Only loads them, so that a process forked from it has them.
     "models/vllm/core_imports.py": "vLLM and torch",

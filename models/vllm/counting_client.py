@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vllm.exceptions import GenerationError
+from vllm.sampling_params import RequestOutputKind
 
 from models.counted_tokens import (
     UNKNOWN_SOURCE,
@@ -19,6 +20,7 @@ from models.counted_tokens import (
 )
 from models.engine import EngineChunk, EngineRequest, TokenUsage
 from models.grammar.trials import GrammarTrials, Kind, TrialTerms, TrialTurns
+from models.vllm.going_on import going_on_from
 from models.vllm.insides import StructuredOutputOptions, any_whitespace, ended_choices, grammar_key, states_of
 from models.vllm.lending import PAUSED, RUNS
 
@@ -54,6 +56,10 @@ class UsageMeter:
     handed_over: asyncio.Future[None] = field(default_factory=_future)
     # A stream's tokens come so many together, but for the first and the last.
     tokens_at_once: int = 1
+    # What another replica had delivered of the reply.
+    said: Sequence[int] = ()
+    # The tokens of which a stream's events so far tell.
+    written: int = 0
     # Held while the engine has it: of a request of many prompts, the engine is given some at a time.
     turns: AbstractAsyncContextManager[None] = field(default_factory=nullcontext)
 
@@ -65,6 +71,9 @@ class UsageMeter:
             sampling_params.stream_interval = self.tokens_at_once
         self._read(prompt.get("prompt_token_ids") or ())
         self.choices = sampling_params.n
+        if self.said:
+            is_delta = sampling_params.output_kind is RequestOutputKind.DELTA
+            self.replies[0].give(self.said) if is_delta else self.replies[0].see(self.said)
         if not self.handed_over.done():
             self.handed_over.set_result(None)
 
@@ -148,6 +157,10 @@ class PromptMeters:
     source: PromptSource = UNKNOWN_SOURCE
     keep_reply: int = 0
     tells_tokens: bool = False
+    # Each chunk tells which tokens it delivers; so many are told.
+    survives: bool = False
+    is_stream: bool = False
+    told_ids: int = 0
     # Of the whole reply, once vLLM has told it.
     reasoning_tokens: int = 0
 
@@ -174,7 +187,21 @@ class PromptMeters:
             told = TokenIds(prompts, [one.ids for one in self._replies()], self.source)
         elif chunk.finished and self.keep_reply:
             reply = next((one.ids[: self.keep_reply] for one in self._replies()), ())
+        elif self.survives and not chunk.finished:
+            reply = self._newly_written()
         return replace(chunk, tokens_sha256=digest, reply=tuple(reply), token_ids=told)
+
+    def note_written(self) -> None:
+        """An event of the stream is written, of all tokens that vLLM has handed out."""
+        for part in self.parts.values():
+            part.written = part.replies[0].given
+
+    def _newly_written(self) -> Sequence[int]:
+        (part,) = self.parts.values()
+        # The last token of a reply in one piece may be the one that ends it: it is made again.
+        known = part.written if self.is_stream else len(part.replies[0].ids) - 1
+        before, self.told_ids = self.told_ids, max(self.told_ids, known)
+        return part.replies[0].ids[before : self.told_ids]
 
     def _replies(self) -> Iterator[GrowingReply]:
         """Of each choice of each prompt, in their order; of an echo alone, none."""
@@ -236,6 +263,7 @@ def meters_of(
             handed_over=handed_over,
             turns=turns,
             tokens_at_once=gathering.tokens,
+            said=request.said,
         )
         for engine_id in engine_ids
     }
@@ -247,6 +275,9 @@ def meters_of(
         source=source,
         keep_reply=request.keep_reply if request.sequences == 1 else 0,
         tells_tokens=request.tells_tokens,
+        survives=request.survives,
+        is_stream=request.stream,
+        told_ids=len(request.said),
     )
 
 
@@ -321,6 +352,8 @@ class CountingClient:
         # Here vLLM has made one grammar of the request's schema or tools, and the engine has not seen it.
         await self._try_grammar(sampling_params, request)
         meter.hand_over(prompt, sampling_params)
+        if request.said:
+            prompt, sampling_params = going_on_from(prompt, sampling_params, request.said)
         options["priority"] = PAUSED if request_id in self.paused else RUNS
         if request.trace_headers:
             options["trace_headers"] = request.trace_headers

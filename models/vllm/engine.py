@@ -11,7 +11,7 @@ import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from pydantic import ValidationError
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
@@ -32,6 +32,7 @@ from models.grammar.trials import TrialTerms, TrialTurns
 from models.vllm import insides
 from models.vllm.counting_client import CountingClient, PromptMeters, gathering_of, meters_of, trials_of
 from models.vllm.faults import constrained_by, fault_of, located, refusal, unknown_form
+from models.vllm.going_on import go_on_from_what_was_said
 from models.vllm.message_form import MessageForm
 from models.vllm.openai_forms import ChatForm, CompletionForm
 from models.vllm.prompts import note_length, prompt_making, prompt_source, vllm_fields
@@ -66,6 +67,7 @@ class VLLMEngine:
         self._source = prompt_source(serving_chat)
         insides.refuse_what_cannot_be_rendered(serving_chat)
         insides.render_short_prompts_at_once(serving_chat)
+        go_on_from_what_was_said()
         self._forms = forms_of(serving_chat, self._client)
         self._coalesce_s = coalesce_s
         self._counting_turns = asyncio.Lock()
@@ -142,7 +144,8 @@ class VLLMEngine:
             begun = meter.usage().completion_tokens > 0
             reason = "to the end: its grammar takes too long to follow" if begun else "to this schema"
             return EngineFault("rejected", f"the engine cannot hold a reply {reason}", field)
-        return EngineFault("failed", "the engine failed while it worked on this request")
+        kind: Literal["died", "failed"] = "died" if self.dead else "failed"
+        return EngineFault(kind, "the engine failed while it worked on this request")
 
     def pause(self, request: EngineRequest, paused: bool) -> None:
         form = self._forms.get(request.form)

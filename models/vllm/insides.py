@@ -3,7 +3,8 @@
 `tests/models/vllm/test_insides.py` reads the pinned vLLM's source and says which of them no longer means what is relied
 on here. Part of this rim are `prompts.py`, which reads the renderer's settings and tokenizes with it;
 `core_imports.py`, which loads modules and uses nothing of them; `core_process.py`, which foresees what vLLM will set;
-`reply_reading.py`, which stands before vLLM's parsers; and `plugin.py`, which vLLM calls in its cores and workers.
+`reply_reading.py`, which stands before vLLM's parsers; `going_on.py`, which primes its detokenizer; and `plugin.py`,
+which vLLM calls in its cores and workers.
 """
 
 import asyncio

@@ -39,6 +39,9 @@ class ChatForm:
         self, request: EngineRequest, meter: PromptMeters
     ) -> AsyncGenerator[EngineChunk | EngineFault, None]:
         asked = ChatCompletionRequest(**vllm_fields(request))
+        if self._reasons or insides.has_markup(self._serving, asked):
+            # A parser cannot begin in the middle of what it reads.
+            meter.survives = False
         if request.stream and self._reasons and asked.stream_options is None:
             # Only there vLLM tells how much of a streamed reply was reasoning.
             asked.stream_options = StreamOptions(include_usage=True)
@@ -47,7 +50,8 @@ class ChatForm:
         creating = self._serving.create_chat_completion(asked)
         if not request.stream:
             return completed(creating, meter, write=partial(_written, meter))
-        read = openai_events(meter, tells_usage="stream_options" in request.options)
+        tells_usage = "stream_options" in request.options
+        read = openai_events(meter, tells_usage=tells_usage, goes_on=bool(request.said))
         return streamed(creating, meter, read=read)
 
     async def count_tokens(

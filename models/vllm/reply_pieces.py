@@ -117,17 +117,23 @@ def _tells_usage(event: str) -> bool:
     return '"choices":[]' in event[:400]
 
 
-def openai_events(meter: PromptMeters, *, tells_usage: bool) -> Read:
+def openai_events(meter: PromptMeters, *, tells_usage: bool, goes_on: bool = False) -> Read:
     """The events of a chat's or a completion's stream that go to the caller as they are."""
 
     async def read(reply: Reply) -> AsyncGenerator[bytes, None]:
+        skips_first = goes_on
         async with aclosing(told_reasoning(reply, meter)) as events:
             async for event in events:
+                if skips_first:
+                    # That the assistant speaks was told by the replica that began.
+                    skips_first = False
+                    continue
                 # The service sends a usage event of its own, with billing.
                 if event == DONE or _tells_usage(event):
                     continue
                 for field in NULL_FIELDS:
                     event = event.replace(field, "")
+                meter.note_written()
                 yield (_with_cached(event, meter) if tells_usage else event).encode()
 
     return read

@@ -66,6 +66,16 @@ class ServerSettings(Section):
     start_wait_s: float = Field(
         180, gt=0, description="Seconds a request waits for a replica (start included) before 503."
     )
+    survivals: int = Field(
+        2,
+        ge=0,
+        description="How often one chat goes on where its replica died; then the error. 0: it ends with its replica.",
+    )
+    survival_wait_s: float = Field(
+        30,
+        gt=0,
+        description="Seconds that a chat whose replica died waits for one that goes on; then the error.",
+    )
     stall_s: float = Field(
         30, gt=1, description="Seconds without a message from a replica that took a request; then 502."
     )

@@ -17,7 +17,9 @@ import pytest
 from tests.integration.running import IDLE_S, IDLES, WAIT_S, Server, replica_of, wait_for
 
 RESTART_S = 180
-LONG = {"messages": [{"role": "user", "content": "Tell me."}], "max_tokens": 3500, "ignore_eos": True}
+GREEDY = {"messages": [{"role": "user", "content": "Tell me."}], "max_tokens": 3500, "ignore_eos": True}
+# A seeded sampler cannot be put where another was: such a chat ends with its engine.
+LONG = {**GREEDY, "seed": 1, "temperature": 0.5}
 SHORT = {"messages": [{"role": "user", "content": "Tell me."}], "max_tokens": 4}
 
 
@@ -92,6 +94,32 @@ def test_an_engine_killed_mid_stream_ends_the_stream_with_an_error_and_bills_wha
     assert event["outcome"] == "failed"
     assert seen <= event["completion_tokens"] < LONG["max_tokens"]
     assert event["cost_nano_usd"] == event["prompt_tokens"] * 100 + event["completion_tokens"] * 400
+
+
+@pytest.mark.parametrize("victim", ["engine core", "replica"])
+def test_a_greedy_stream_goes_on_after_its_engine_was_killed_and_is_billed_once(
+    server: Server, victim: str
+) -> None:
+    asked = {**GREEDY, "max_tokens": 300, "stream": True}
+    whole = read_stream(server, asked, None)
+    core = engine_core(server)
+    cut = read_stream(server, asked, core if victim == "engine core" else replica_of(core))
+    assert cut == whole
+
+
+def read_stream(server: Server, asked: dict[str, Any], victim: psutil.Process | None) -> tuple[str, int]:
+    """Text and tokens of a stream under which a process was killed."""
+    with (
+        server.client(timeout_s=RESTART_S) as client,
+        client.stream("POST", "/v1/chat/completions", json=asked) as reply,
+    ):
+        events = read_events(reply, victim, signal.SIGKILL, after=5)
+    assert victim is None or not victim.is_running() or victim.status() == psutil.STATUS_ZOMBIE
+    assert "error" not in events[-1], events[-1]
+    deltas = [event["choices"][0]["delta"] for event in events if event["choices"]]
+    event = usage_event(server, reply.headers["x-request-id"])
+    assert event is not None and event["completion_tokens"] == events[-1]["usage"]["completion_tokens"]
+    return "".join(delta.get("content") or "" for delta in deltas), event["completion_tokens"]
 
 
 def test_an_engine_killed_mid_request_answers_502_and_bills_nothing(server: Server) -> None:

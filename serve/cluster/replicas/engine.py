@@ -27,7 +27,8 @@ from compression.pipeline.compression_model import (
 from compression.pipeline.errors import CompressorFailed, CompressorOverloaded, CompressorUnavailable
 from models.embedding_backends import Computed, RetrievalJob
 from models.engine import EngineChunk, EngineFault, EngineRequest, PromptBound, ScoredReply
-from models.errors import EngineFailed, EngineTimedOut, EngineUnavailable
+from models.errors import EngineDied, EngineFailed, EngineTimedOut, EngineUnavailable
+from models.surviving import surviving
 from serve.cluster.replicas.applications import BOUND_KEY
 from serve.cluster.replicas.pool import ReplicaClient, ReplicaGone, Replicas, ReplyBroken
 from serve.cluster.replicas.port import ADDRESS_KEY, Address, is_last
@@ -179,13 +180,22 @@ class RayEngine:
         self.ready = ReplicaStatus(app).is_running
         self._bound: PromptBound | None = None
 
-    async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk, None]:
-        """Yield the replica's chunks. A replica sends a sign of life at least every half second."""
+    def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk, None]:
+        """Yield a replica's chunks, and those of others that go on where it died (`models.surviving`)."""
+        server = self._server
+        return surviving(self._generate, request, times=server.survivals, wait_s=server.survival_wait_s)
+
+    async def _generate(
+        self, request: EngineRequest, wait_s: float | None = None
+    ) -> AsyncGenerator[EngineChunk, None]:
+        """Yield one replica's chunks; it must begin in `wait_s`, or in the time that all may wait. A replica sends a
+        sign of life at least every half second."""
         items = self._items(request)
         watch: _Watch | None = None
         try:
             while True:
-                async with asyncio.timeout(self._server.stall_s if watch else self._server.start_wait_s):
+                start_wait_s = self._server.start_wait_s if wait_s is None else wait_s
+                async with asyncio.timeout(self._server.stall_s if watch else start_wait_s):
                     item = await anext(items, None)
                 if item is None:
                     raise EngineFailed(f"{request.model_id}: the reply was cut short")
@@ -206,7 +216,7 @@ class RayEngine:
         except (BackPressureError, DeploymentUnavailableError, QueueFull) as error:
             raise self._no_replica(request) from error
         except (ReplyBroken, TaskCancelledError, RayError, RayServeException) as error:
-            raise EngineFailed(
+            raise EngineDied(
                 f"{request.model_id}: the engine died while it worked on this request"
             ) from error
         finally:

@@ -41,7 +41,7 @@ TOKEN_BYTES, DIGEST_BYTES = 32, 32
 ASKED = Struct(f"!{TOKEN_BYTES}sI")
 # Kind; tokens of prompt, completion, cache, reasoning; bytes that follow, which begin with a chunk's hash or zeros.
 HEAD = Struct("!BIIIII")
-_CHUNK, _LAST_CHUNK, _FAULT, _REFUSAL, _CACHED, _LAST_WITH_REPLY, _LAST_WITH_TOKENS = range(7)
+_CHUNK, _LAST_CHUNK, _FAULT, _REFUSAL, _CACHED, _LAST_WITH_REPLY, _LAST_WITH_TOKENS, _TOLD = range(8)
 # How many token ids of the reply stand before the last bytes, or how many bytes of JSON of all token ids.
 REPLY = Struct("!I")
 REFUSAL = HEAD.pack(_REFUSAL, 0, 0, 0, 0, 0)
@@ -95,8 +95,8 @@ def read_request(raw: bytes) -> EngineRequest:
     """Raises `ValueError`, `TypeError` or `KeyError` if `raw` is no request."""
     fields = from_json(raw)
     prompts = tuple(tuple(one) if isinstance(one, list) else one for one in fields["prompts"])
-    messages, score = tuple(fields["messages"]), tuple(fields["score"])
-    return EngineRequest(**{**fields, "messages": messages, "prompts": prompts, "score": score})
+    listed = {name: tuple(fields[name]) for name in ("messages", "score", "said")}
+    return EngineRequest(**{**fields, **listed, "prompts": prompts})
 
 
 def is_last(item: EngineChunk | EngineFault) -> bool:
@@ -114,7 +114,8 @@ def frame(item: EngineChunk | EngineFault) -> bytes:
         kind, told = _LAST_WITH_TOKENS, to_json(item.token_ids.fields())
         data = REPLY.pack(len(told)) + told + data
     elif item.reply:
-        kind, data = _LAST_WITH_REPLY, REPLY.pack(len(item.reply)) + array(KEY, item.reply).tobytes() + data
+        kind = _LAST_WITH_REPLY if item.finished else _TOLD
+        data = REPLY.pack(len(item.reply)) + array(KEY, item.reply).tobytes() + data
     data = bytes.fromhex(item.tokens_sha256 or "00" * DIGEST_BYTES) + data
     tokens = (usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.reasoning_tokens)
     return HEAD.pack(kind, *tokens, len(data)) + data
@@ -131,13 +132,15 @@ async def read_frame(source: Source) -> EngineChunk | EngineFault:
     digest, data = data[:DIGEST_BYTES], data[DIGEST_BYTES:]
     tokens_sha256, token_ids = digest.hex() if any(digest) else None, None
     reply: tuple[int, ...] = ()
-    if kind == _LAST_WITH_REPLY:
+    if kind in (_LAST_WITH_REPLY, _TOLD):
         end = REPLY.size + REPLY.unpack_from(data)[0] * array(KEY).itemsize
         reply, data = tuple(array(KEY, data[REPLY.size : end])), data[end:]
     elif kind == _LAST_WITH_TOKENS:
         end = REPLY.size + REPLY.unpack_from(data)[0]
         token_ids, data = token_ids_of(from_json(data[REPLY.size : end])), data[end:]
-    return EngineChunk(data, TokenUsage(*tokens), kind != _CHUNK, reply, tokens_sha256, token_ids)
+    return EngineChunk(
+        data, TokenUsage(*tokens), kind not in (_CHUNK, _TOLD), reply, tokens_sha256, token_ids
+    )
 
 
 def prompt_is_read(item: EngineChunk | EngineFault, request: EngineRequest) -> TypeGuard[EngineChunk]:
@@ -282,8 +285,7 @@ class _Line:
         except WrongToken:
             self._writer.write(REFUSAL)
         except (asyncio.IncompleteReadError, OSError):
-            # It left, was shed, or the time for its token is over.
-            pass
+            pass  # It left, was shed, or the time for its token is over.
         finally:
             await self._close()
 
@@ -304,8 +306,7 @@ class _Line:
                     await self._writer.drain()
                     await asyncio.sleep(TELL_EVERY_S)
         except (OSError, TooSlow):
-            # It has left, or asks again.
-            pass
+            pass  # It has left, or asks again.
         finally:
             self._writer.close()
 
@@ -326,8 +327,7 @@ class _Line:
                     await self._writer.drain()
             logger.error("a generation ended without its last item")
         except OSError:
-            # The ingress has closed the connection.
-            pass
+            pass  # The ingress has closed the connection.
         except Exception:
             logger.exception("a request of the ingress failed")
         finally:
