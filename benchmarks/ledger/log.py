@@ -1,16 +1,20 @@
 """The cost of the transparency log to holds and settlements: `python -m benchmarks.ledger.log`.
 
-Runs take turns: on a ledger whose triggers of the log were dropped, and on one that has them, beside a sequencer that
-puts all leaves into the tree while they come. It reports nothing unless each settlement became a leaf.
+Runs take turns: on a ledger whose triggers of the log were dropped, and on one that has them, beside a sequencer in a
+process of its own, as `pith serve` is one, that puts all leaves into the tree while they come. It reports nothing
+unless each settlement became a leaf.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import multiprocessing
 import tempfile
-from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext
 from datetime import UTC, datetime
+from multiprocessing.synchronize import Event
 from operator import methodcaller
 from pathlib import Path
 from statistics import median
@@ -32,6 +36,7 @@ from billing.transparency.sequencer import Sequencer
 WITHOUT, WITH = "without", "with"
 # More often than a server does it, so that no run of seconds ends before its leaves are made.
 EVERY_S = 1.0
+READY_S = 120.0
 
 
 @asynccontextmanager
@@ -50,24 +55,48 @@ async def sequencing(database: Database, *, every_s: float = EVERY_S) -> AsyncIt
         await background.stop()
 
 
+@contextmanager
+def sequencing_apart(url: str) -> Iterator[None]:
+    """In a process of its own, from its first round on."""
+    spawning = multiprocessing.get_context("spawn")
+    begun, ended = spawning.Event(), spawning.Event()
+    process = spawning.Process(target=_sequence, args=(url, begun, ended), daemon=True)
+    process.start()
+    try:
+        if not begun.wait(READY_S):
+            raise BadRun("the sequencer's process did not begin")
+        yield
+    finally:
+        ended.set()
+        process.join(READY_S)
+
+
+def _sequence(url: str, begun: Event, ended: Event) -> None:
+    async def until_ended() -> None:
+        database = open_database(url)
+        try:
+            async with sequencing(database) as sequencer:
+                await sequencer.once()
+                begun.set()
+                await asyncio.to_thread(ended.wait)
+            await sequencer.once()
+        finally:
+            await database.close()
+
+    uvloop.run(until_ended())
+
+
 async def run(url: str, spool_path: Path, clients: int, seconds: float, *, is_logged: bool) -> Samples:
     database, spool = open_database(url), Spool(spool_path)
     ledger = Ledger(database, spool)
     bench = Bench(database, ledger)
     await bench.prepare()
     try:
-        if not is_logged:
-            return await bench.run(clients=clients, workspaces=1, seconds=seconds)
         before = (await database.read(status)).size
-        async with sequencing(database) as sequencer:
+        with sequencing_apart(url) if is_logged else nullcontext():
             samples = await bench.run(clients=clients, workspaces=1, seconds=seconds)
-        # The last round may have been cut off, and its write may still be on its way.
-        left = 0
-        while (pending := (await database.read(status)).pending) not in (0, left):
-            left = pending
-            await sequencer.once()
         leaves = (await database.read(status)).size - before
-        if leaves != samples.settled:
+        if is_logged and leaves != samples.settled:
             raise BadRun(f"{samples.settled} settlements became {leaves} leaves")
         return samples
     finally:

@@ -57,4 +57,4 @@ def record(row: Mapping[str, Any]) -> str:
 
 def _moment(value: datetime) -> str:
     """In UTC, to the microsecond, with a Z at the end."""
-    return f"{value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+    return f"{value.astimezone(UTC).isoformat(timespec='microseconds')[: -len('+00:00')]}Z"

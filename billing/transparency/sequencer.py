@@ -10,6 +10,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from billing.errors import BillingError
 from billing.store.database import Database, PatientWork
 from billing.transparency import log_sql
 from billing.transparency.leaves import leaf
@@ -18,10 +19,14 @@ from billing.transparency.notes import BadNote, Signer, opened
 from billing.transparency.notes import checkpoint as parsed
 from billing.transparency.tree import HASH_BYTES, TILE_WIDTH, Tree, hashes_of_entries, over_tile
 
-# Two bundles: a step holds up no request for long.
-LEAVES_AT_ONCE = 2 * TILE_WIDTH
+# Eight bundles: of a step's transaction most is its commit, and settlements wait for it on SQLite.
+LEAVES_AT_ONCE = 8 * TILE_WIDTH
 # So that a round ends also after an upgrade, when every event waits.
-STEPS_AT_ONCE = 200
+STEPS_AT_ONCE = 50
+
+
+class OtherSigner(BillingError):
+    """Another server signs this log by another name, or with another key."""
 
 
 class Sequencer:
@@ -43,9 +48,22 @@ class Sequencer:
         self._revision = revision
         self._clock = clock
         self._compute = compute
+        # Whether the head was seen under this signature: whoever signs over it then is at work beside this server.
+        self._is_signed = False
+        self._seen: Head | None = None
+
+    async def once_if_alone(self) -> None:
+        """As `once`, where the head is what it was at the last call: who is to put there what waits does not. A log
+        that another has signed keeps its name."""
+        self._is_signed = True
+        head = await self._database.read(log_sql.head)
+        if head == self._seen:
+            await self.once()
+        self._seen = head
 
     async def once(self) -> None:
-        """Until little or nothing waits. Raises `LedgerUnavailable` and `LogDamaged`."""
+        """Until little or nothing waits. Raises `LedgerUnavailable`, `LogDamaged` and `OtherSigner`: the server that
+        was started last goes on alone, and the log does not change its name back and forth."""
         for _ in range(STEPS_AT_ONCE):
             try:
                 if not await self._step():
@@ -62,16 +80,25 @@ class Sequencer:
         write = await self._compute(self._computed, found)
         if write is not None:
             await self._database.write(PatientWork(partial(write, at=self._clock())))
+            self._is_signed = True
         return found.has_more
 
     def _computed(self, found: Waiting) -> Callable[..., None] | None:
-        """The transaction that is due, if one is. Raises `LogDamaged`."""
+        """The transaction that is due, if one is. Raises `LogDamaged` and `OtherSigner`."""
+        is_signed = self._has_signed(found.head)
+        if self._is_signed and not is_signed and found.head.note:
+            name = found.head.note.partition("\n")[0]
+            raise OtherSigner(
+                f"another server on this ledger signs the transparency log as {name!r}, this one as "
+                f"{self._signer.verifier.name!r}: give all of them one `log.origin` and one pepper, and restart them"
+            )
+        self._is_signed = is_signed
         if found.edge is not None:
             growth = grown(found.edge, [leaf(row).entry for row in found.rows])
             note = self._signer.checkpoint(growth.size, growth.root)
             ids = [id_of(row) for row in found.rows]
             return partial(log_sql.grow, of=found.head, growth=growth, ids=ids, note=note)
-        if self._has_signed(found.head):
+        if is_signed:
             return None
         note = self._signer.checkpoint(found.head.size, found.head.root)
         return partial(log_sql.sign, of=found.head, note=note)

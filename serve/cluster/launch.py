@@ -32,6 +32,7 @@ from serve.cluster.reloader import Reloader, reload_on_sighup
 from serve.cluster.replicas.applications import SETTLE_S
 from serve.config.settings import Settings
 from serve.logs.outlet import outlet_of_process, relay, take_others
+from serve.metrics.counts import count_dropped_lines, open_counts
 from serve.operator.adapters import ServedAdapters
 from serve.processes.control import control_socket
 from serve.processes.coordinator import Coordinator, open_coordinator
@@ -78,28 +79,36 @@ def run_server(
 
     Raises `StartError` when a model or the ingress cannot start.
     """
+    from serve.transparency.sequencing import sequencing
+
     adopt_orphans()
     stop_on_signals()
     after = ExitStack()
     coordinator: Coordinator | None = None
     joined = JoinedCluster(settings.ray.address, leaves=attach) if settings.ray.address else None
     reloaders: list[Reloader] = []
+
+    def in_force() -> Settings:
+        return reloaders[0].lineup.settings if reloaders else settings
+
     try:
         take_in_ended = open_ops_port(
             settings,
             after,
             anew=not attach,
-            in_force=lambda: reloaders[0].lineup.settings if reloaders else settings,
+            in_force=in_force,
             adapters=lambda: reloaders[0].adapters if reloaders else None,
         )
         folder = after.enter_context(own_folder(settings))
-        after.enter_context(relay(folder / LOGS_SOCKET, counted_lines(settings)))
+        counts = open_counts(settings, None)
+        after.enter_context(relay(folder / LOGS_SOCKET, count_dropped_lines(counts)))
         coordinator = open_own_coordinator(settings, folder, after)
         run, lineup = start(settings, progress, folder, joined, has_coordinator=coordinator is not None)
         if not attach:
             reloaders.append(Reloader(run, lineup, read))
             after.enter_context(control_socket(folder, reloaders[0].answer))
             reload_on_sighup(reloaders[0])
+        after.enter_context(sequencing(in_force, counts))
         announce()
         wait_for_signal(take_in_ended)
     except (InsidesChanged, PortsOpen) as error:
@@ -167,13 +176,6 @@ def open_ops_port(
     except OSError as error:
         ops = settings.ops
         raise StartError(f"cannot serve metrics on {ops.host}:{ops.port}: {error}") from error
-
-
-def counted_lines(settings: Settings) -> Callable[[int], None]:
-    """A counter of log lines that the relay could not write."""
-    from serve.metrics.counts import count_dropped_lines, open_counts
-
-    return count_dropped_lines(open_counts(settings, None))
 
 
 def start(

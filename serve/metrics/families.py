@@ -210,7 +210,7 @@ _ROWS = (
     _counter("pith_originals_deleted", "Retained originals that were deleted, by reason.", "reason"),
     _gauge(
         "pith_background_failing_seconds",
-        "For how long a background task has been failing, added up over the HTTP processes; 0: it works.",
+        "For how long a background task has been failing, added up over the processes; 0: it works.",
         "task",
     ),
     _counter("pith_background_failures", "Rounds of background tasks that failed.", "task"),

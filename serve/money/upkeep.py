@@ -41,6 +41,8 @@ from serve.tracing.request_record import NO_TRACER, Tracer, traced
 
 # Promises are kept within a minute: that leaves time for a server that dies meanwhile.
 SEQUENCE_EVERY_S = 5.0
+# Of so many rounds that `pith serve` begins meanwhile, one moves the head if anything waits.
+ROUNDS_MISSED = 3
 
 
 def begin_upkeep(
@@ -59,7 +61,7 @@ def begin_upkeep(
         lease_round(ledger, every_s=min(LEASES_EVERY_S, lease.renew_every_s)),
         collecting_round(settings, database),
         months_round(database),
-        sequencing_round(settings, database),
+        standby_round(settings, database),
         *witness_rounds(settings, database),
         preservation_round(PreservationStore(database), clock=now),
         originals_round(
@@ -91,10 +93,19 @@ def witness_rounds(settings: Settings, database: Database) -> list[Round]:
     return [Round("witness", Witness(database, key, asked.url).once, SEQUENCE_EVERY_S)]
 
 
-def sequencing_round(settings: Settings, database: Database) -> Round:
-    """Put what waits for the transparency log into its tree."""
-    sequencer = Sequencer(database, log_signer(settings), revision=newest_revision(), clock=now)
-    return Round("log", sequencer.once, min(SEQUENCE_EVERY_S, settings.billing.upkeep_s))
+def log_sequencer(settings: Settings, database: Database) -> Sequencer:
+    """Puts what waits for the transparency log into its tree."""
+    return Sequencer(database, log_signer(settings), revision=newest_revision(), clock=now)
+
+
+def standby_round(settings: Settings, database: Database) -> Round:
+    """Does the work of `pith serve`'s sequencer where none is: it was killed, hangs, or has left a cluster."""
+    once = log_sequencer(settings, database).once_if_alone
+    return Round("log", once, ROUNDS_MISSED * sequence_every_s(settings))
+
+
+def sequence_every_s(settings: Settings) -> float:
+    return min(SEQUENCE_EVERY_S, settings.billing.upkeep_s)
 
 
 def collecting_round(settings: Settings, database: Database) -> Round:

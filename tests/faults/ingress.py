@@ -21,6 +21,8 @@ from billing.store.database import open_database
 from models.engine import Engine
 from serve.app import start_service
 from serve.config.settings import Settings
+from serve.metrics.counts import Counts
+from serve.transparency.sequencing import sequencing
 from tests.faults.compressor import FakeSwitchedCompressor
 from tests.faults.engine import FakeWitnessedEngine
 from tests.faults.ledger_link import FakeForgetfulDatabase, clock_of
@@ -126,5 +128,7 @@ async def _serve(plan: IngressPlan, ready: Connection) -> None:
         await asyncio.sleep(0.002)
     ready.send(os.getpid())
     ready.close()
-    await told_to_stop.wait()
-    await service.stop()
+    # Of `pith serve`; the ingress itself stands by, as where that was killed.
+    with sequencing(lambda: plan.settings, Counts()):
+        await told_to_stop.wait()
+        await service.stop()

@@ -21,7 +21,7 @@ from billing.transparency import sequencer as module
 from billing.transparency.log_sql import Edge, LogDamaged
 from billing.transparency.notes import signer
 from billing.transparency.places import indices
-from billing.transparency.sequencer import grown
+from billing.transparency.sequencer import OtherSigner, grown
 from billing.transparency.tree import EMPTY_ROOT, TILE_WIDTH, Tree
 from tests.billing.transparency.logged import (
     AT,
@@ -235,3 +235,41 @@ async def test_the_checkpoint_is_by_the_ledgers_key(books: Books) -> None:
     head = await books.database.read(log_sql.head)
     assert head.note.startswith(f"{SIGNER.origin}\n0\n")
     assert head.signed_at == AT
+
+
+async def test_a_server_that_stands_by_works_only_while_no_other_moves_the_head(books: Books) -> None:
+    caller = await books.new_caller()
+    standing_by = sequencer(books.database)
+    for _ in range(3):
+        await add_events(books, caller, 1)
+        await sequencer(books.database).once()
+        await add_events(books, caller, 1)
+        await standing_by.once_if_alone()
+        assert await pending(books.database) == 1
+    await standing_by.once_if_alone()
+    assert await require_exact(books.database) == 6
+
+
+async def test_of_two_names_for_one_log_the_last_goes_on_and_the_other_says_so(books: Books) -> None:
+    first, caller = sequencer(books.database), await books.new_caller()
+    other = signer(b"another secret", "elsewhere.example/log")
+    last = sequencer(books.database, by=other)
+    for server in (first, last):
+        await add_events(books, caller, 1)
+        await server.once()
+    for _ in range(2):
+        await add_events(books, caller, 1)
+        with pytest.raises(OtherSigner, match=r"as 'elsewhere\.example/log', this one as 'example\.com/log'"):
+            await first.once()
+        await last.once()
+    found = await books.database.read(lambda c: signed(c, other))
+    assert (found.origin, found.size) == ("elsewhere.example/log", 4)
+
+
+async def test_a_server_that_stands_by_leaves_the_log_its_name(books: Books) -> None:
+    await add_events(books, await books.new_caller(), 1)
+    await sequencer(books.database).once()
+    standing_by = sequencer(books.database, by=signer(b"another secret", "elsewhere.example/log"))
+    await standing_by.once_if_alone()
+    with pytest.raises(OtherSigner):
+        await standing_by.once_if_alone()

@@ -30,7 +30,7 @@ from serve.catalog.offered import catalog_of
 from serve.config.settings import Settings
 from serve.metrics.background import TASKS, WebhookMetrics
 from serve.money.ledger_setup import log_signer, prepare_ledger, prices_of, read_pepper
-from serve.money.upkeep import collecting_round, open_webhooks, sequencing_round, witness_rounds
+from serve.money.upkeep import collecting_round, log_sequencer, open_webhooks, witness_rounds
 from tests.billing.transparency.proof_files import Witness as Cosigner
 from tests.billing.transparency.witnessing import witnessing
 from tests.billing.webhooks.receiver import Receiver, receiving
@@ -81,7 +81,7 @@ async def test_the_logs_checkpoints_are_cosigned_where_a_witness_is_configured(t
         async with witnessing(log_signer(plain).verifier) as spec:
             asked = {"url": spec.url, "key": str(spec.key.verifier)}
             settings = Settings.model_validate({**settings_document(tmp_path), "log": {"witness": asked}})
-            await sequencing_round(settings.anchored(tmp_path), database).once()
+            await log_sequencer(settings.anchored(tmp_path), database).once()
             (cosigning,) = witness_rounds(settings, database)
             await cosigning.once()
             # Or the loop would end at each report.

@@ -36,7 +36,12 @@ def upgrade() -> None:
 
 
 def _create_tables() -> None:
-    op.create_table("log_pending", sa.Column("id", sa.String(40), nullable=False), _key("log_pending", "id"))
+    op.create_table(
+        "log_pending",
+        sa.Column("id", sa.String(40), nullable=False),
+        _key("log_pending", "id"),
+        sqlite_with_rowid=False,
+    )
     head = op.create_table(
         "log_head",
         _number("id", sa.Integer()),
