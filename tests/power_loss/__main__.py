@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from tests.power_loss.campaign import Findings, on_sqlite
+from tests.power_loss.campaign import Findings, on_postgres, on_sqlite
 
 console = Console(soft_wrap=True)
 
@@ -18,11 +18,15 @@ console = Console(soft_wrap=True)
 def main(
     crashes: Annotated[int, typer.Option(min=1, help="How often the power goes.")] = 1000,
     seed: Annotated[int, typer.Option(help="Draws the load, and what each cut leaves.")] = 1,
+    database: Annotated[
+        Literal["sqlite", "postgresql"], typer.Option(help="What the ledger is on.")
+    ] = "sqlite",
     requests: Annotated[int, typer.Option(min=1, help="Of the run that is recorded.")] = 400,
 ) -> None:
     """Lose what was not synced, at any moment of a run, and look for what callers were told."""
     began, findings = time.monotonic(), Findings()
-    for findings in on_sqlite(seed=seed, crashes=crashes, requests=requests):
+    run = on_sqlite if database == "sqlite" else on_postgres
+    for findings in run(seed=seed, crashes=crashes, requests=requests):
         if findings.crashes[-1].verdict.violations:
             _show(findings)
     _tell(findings, time.monotonic() - began)

@@ -14,12 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.ledger.postgres_server import memory_folder
+from tests.faults.postgres import OwnPostgres
+from tests.migrated import create_database
 from tests.power_loss.audit import Told, Verdict, audit
 from tests.power_loss.disk import CUTS, Cut, Disk
 from tests.power_loss.journal import SYNC, TOLD, Record, build_recorder, read, recorded_environment
 from tests.power_loss.workload import LEDGER, STATE
 
 RUN_S = 900.0
+DATABASE = "pith"
 
 
 @dataclass
@@ -106,3 +109,57 @@ def on_sqlite(*, seed: int, crashes: int, requests: int) -> Iterator[Findings]:
             findings.crashes.append(Crash(position, cut, told.promises, verdict))
             shutil.rmtree(image)
             yield findings
+
+
+# Checkpoints throughout a short run, of whose log files each is used again.
+OFTEN = {"checkpoint_timeout": "30s", "min_wal_size": "2MB", "max_wal_size": "4MB"}
+SYNCED = {"fsync": "on", "full_page_writes": "on", **OFTEN}
+
+
+def on_postgres(*, seed: int, crashes: int, requests: int) -> Iterator[Findings]:
+    """The same with PostgreSQL, whose processes and the server's are recorded in one journal. Raises
+    `MissingProgram`."""
+    rng, findings = random.Random(seed), Findings()
+    with workplace() as place:
+        # PostgreSQL has a user of its own.
+        place.chmod(0o755)
+        disk_folder, journal = place / "disk", place / "journal"
+        disk_folder.mkdir()
+        journal.touch()
+        journal.chmod(0o666)
+        _make_cluster(disk_folder)
+        disk = Disk(disk_folder)
+        environment = recorded_environment(build_recorder(place), disk_folder, journal)
+        server = OwnPostgres(disk_folder, settings=SYNCED, environment=environment)
+        try:
+            server.start()
+            record(disk_folder, server.url(DATABASE), seed, requests, environment)
+            server.kill()
+        finally:
+            server.close()
+        for position, cut, told in cuts(disk, journal, crashes, rng, findings):
+            image = place / "image"
+            disk.write_after(cut, rng, image)
+            findings.crashes.append(Crash(position, cut, told.promises, _after_restart(image, told)))
+            yield findings
+
+
+def _make_cluster(folder: Path) -> None:
+    server = OwnPostgres(folder)
+    server.start()
+    prefix = server.url("").removesuffix("/")
+    asyncio.run(create_database(prefix, DATABASE, migrated=False))
+    server.shut_down()
+
+
+def _after_restart(image: Path, told: Told) -> Verdict:
+    # Its process is not there any more, though another may have its number.
+    (image / "data" / "postmaster.pid").unlink(missing_ok=True)
+    server = OwnPostgres(image)
+    try:
+        server.start()
+        return asyncio.run(audit(image / STATE, server.url(DATABASE), told))
+    except TimeoutError as error:
+        return Verdict(wrong=[f"PostgreSQL does not start: {error}: {(image / 'log').read_text()[-600:]}"])
+    finally:
+        server.close()

@@ -10,7 +10,8 @@ from typing import NoReturn
 
 import pytest
 
-from tests.power_loss.campaign import on_sqlite
+from tests.faults.postgres import MissingProgram
+from tests.power_loss.campaign import on_postgres, on_sqlite
 from tests.power_loss.disk import Disk
 from tests.power_loss.journal import NoCompiler, build_recorder, read, recorded_environment
 
@@ -34,7 +35,7 @@ os.rmdir("sub")
 """
 
 
-def without(missing: NoCompiler) -> NoReturn:
+def without(missing: Exception) -> NoReturn:
     if os.environ.get("CI"):
         pytest.fail(str(missing))
     pytest.skip(str(missing))
@@ -65,3 +66,13 @@ def test_nothing_that_was_answered_is_lost_or_doubled_by_a_power_cut_on_sqlite()
         without(missing)
     assert not [(crash.position, crash.cut, crash.verdict.violations) for crash in findings.failed]
     assert findings.promises > 50
+
+
+@pytest.mark.integration
+def test_nothing_that_was_answered_is_lost_or_doubled_by_a_power_cut_on_postgresql() -> None:
+    try:
+        *_, findings = on_postgres(seed=7, crashes=4, requests=40)
+    except (NoCompiler, MissingProgram) as missing:
+        without(missing)
+    assert not [(crash.position, crash.cut, crash.verdict.violations) for crash in findings.failed]
+    assert findings.promises > 5
