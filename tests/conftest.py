@@ -95,6 +95,7 @@ THOROUGH = (
     # It imports vLLM, which takes several times what its tests do.
     "models/vllm",
     "patterns",
+    "power_loss",
     "serve/batches",
     "serve/chat/test_compression_money.py",
     "serve/chat/test_never_dearer.py",

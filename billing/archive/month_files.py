@@ -18,6 +18,7 @@ from billing.errors import ArchiveDamaged, ArchiveRefused
 from billing.parquet import rows_of
 from billing.rollups.checkpoint_sql import Stretch, Sum
 from billing.rollups.event_sums import line_of
+from billing.store.durable_files import make_folder, new_file, sync
 from billing.store.private_files import FILE_MODE, FOLDER_MODE
 from billing.store.schema import usage_events
 from billing.store.stored_types import UtcDateTime
@@ -113,7 +114,7 @@ def require_own(folder: Path, month: str, sums: Sequence[tuple[str, str, int, in
 def alone(folder: Path) -> Iterator[None]:
     """Only one process at a time writes into the folder. Raises `ArchiveRefused` and `ArchiveDamaged`."""
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
+        make_folder(folder, mode=FOLDER_MODE)
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, FILE_MODE)
     except OSError as error:
         raise ArchiveDamaged(f"{folder}: cannot be written: {error.strerror or error}") from error
@@ -132,15 +133,12 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     owner may read it. Raises `ArchiveDamaged`."""
     part = path.with_name(f"{path.name}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
+        make_folder(path.parent, mode=FOLDER_MODE)
         part.unlink(missing_ok=True)
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
-        with os.fdopen(descriptor, "wb") as file:
+        with new_file(part) as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
         os.replace(part, path)
-        _sync(path.parent)
+        sync(path.parent)
     except OSError as error:
         raise ArchiveDamaged(f"{path}: cannot be written: {error.strerror or error}") from error
 
@@ -162,14 +160,6 @@ def check_files(folder: Path, manifest: Manifest) -> None:
     for file in manifest.files:
         if digest_of(folder / file.name) != (file.sha256, file.bytes):
             raise ArchiveDamaged(f"{folder / file.name}: is not the file that was proven")
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 Event = dict[str, Any]

@@ -5,7 +5,7 @@ import errno
 import os
 import secrets
 from collections.abc import AsyncIterator, Collection, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from billing.batches import file_sql
 from billing.batches.batch import FileBounds, FilePage, StorageFull, StorageUnavailable, StoredFile
 from billing.errors import BillingError
 from billing.store.database import Database, PatientWork, Work
+from billing.store.durable_files import make_folder, make_once, sync
 from billing.store.private_files import FILE_MODE, FOLDER_MODE
 
 # In the folder of files: the store as the ledger knows it. Servers that share the folder share it, and a backup has it.
@@ -30,8 +31,8 @@ def kept_id(path: Path) -> str:
     try:
         return _read(path)
     except FileNotFoundError:
-        path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-        _make(path)
+        make_folder(path.parent, mode=FOLDER_MODE)
+        make_once(path, secrets.token_hex(ID_CHARS // 2).encode() + b"\n")
         return _read(path)
 
 
@@ -40,21 +41,6 @@ def _read(path: Path) -> str:
     if len(found) != ID_CHARS or not set(found) <= set("0123456789abcdef"):
         raise StorageUnavailable(f"{path.name} holds no id: it should be {ID_CHARS} digits, from 0 to f")
     return found
-
-
-def _make(path: Path) -> None:
-    """Whole or not at all: another process must not find it empty. Of two that make it, one is first."""
-    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(secrets.token_hex(ID_CHARS // 2).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        with suppress(FileExistsError):
-            os.link(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -79,7 +65,8 @@ class FileFolder:
     def create(self, file_id: str) -> BinaryIO:
         """A new empty file, for its owner alone."""
         with _translated_errors():
-            self._path.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            if not self._path.is_dir():
+                make_folder(self._path, mode=FOLDER_MODE)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             return open(os.open(self._of(file_id), flags, FILE_MODE), "wb", buffering=0)
 
@@ -97,7 +84,7 @@ class FileFolder:
                 os.fsync(file.fileno())
             finally:
                 file.close()
-            self._sync()
+            sync(self._path)
 
     def open(self, file_id: str, *, buffered: bool = False) -> BinaryIO:
         """To read: in large pieces, or line by line from a buffer. One that is deleted meanwhile can be read to its
@@ -115,13 +102,6 @@ class FileFolder:
         if not file_id.replace("-", "").isalnum():
             raise ValueError(f"not the id of a file: {file_id!r}")
         return self._path / file_id
-
-    def _sync(self) -> None:
-        folder = os.open(self._path, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
 
 @contextmanager

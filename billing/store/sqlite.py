@@ -22,6 +22,7 @@ from sqlalchemy.pool import NullPool, QueuePool
 from billing.errors import BillingError, LedgerUnavailable
 from billing.store.database import Database, LongWork, PatientWork, Work, translated_errors
 from billing.store.dates import install_clock
+from billing.store.durable_files import make_folder
 from billing.store.private_files import make_database_private
 
 MAX_GROUP = 64
@@ -227,7 +228,7 @@ class Writer:
 
     def _connected(self, *, durable: bool) -> Connection:
         if self._connection is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self._path.parent)
             make_database_private(self._path)
             self._connection = self._engine.connect()
             self._synchronous = ""

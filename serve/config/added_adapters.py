@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from billing.store.durable_files import sync
 from serve.config.chat_models import ModelSettings, check_folders, has_room, with_their_bases
 from serve.config.paths import ConfigError
 from serve.config.settings import Settings
@@ -107,3 +108,4 @@ def _write(file: Path, entries: Sequence[Entry]) -> None:
         writing.flush()
         os.fsync(writing.fileno())
     fresh.replace(file)
+    sync(file.parent)

@@ -19,6 +19,7 @@ from billing.ledger.price_list import change_prices
 from billing.ledger.spool import Spool
 from billing.price import ModelPrice
 from billing.store.database import Database, open_database, parse_url
+from billing.store.durable_files import make_folder, make_once
 from billing.store.migration import current_revision, upgrade
 from billing.store.private_files import make_file_private, make_folder_private
 from billing.transparency.notes import Signer, Verifier, signer, verifier
@@ -36,18 +37,8 @@ PEPPER_BYTES = 32
 def read_pepper(state_dir: Path) -> bytes:
     """The secret in `STATE_DIR/pepper` (mode 0600), made on first use; two first uses at once agree on one."""
     path = state_dir / PEPPER
-    state_dir.mkdir(parents=True, exist_ok=True)
     if not path.exists():
-        fresh = path.with_name(f"pepper.{os.getpid()}.{secrets.token_hex(4)}")
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(secrets.token_bytes(PEPPER_BYTES))
-        try:
-            os.link(fresh, path)
-        except FileExistsError:
-            pass
-        finally:
-            fresh.unlink()
+        make_once(path, secrets.token_bytes(PEPPER_BYTES))
     make_file_private(path)
     pepper = path.read_bytes()
     if len(pepper) != PEPPER_BYTES:
@@ -161,7 +152,7 @@ def make_folders(settings: Settings) -> None:
         folders.append(file.parent)
     for folder in folders:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
         except OSError as error:
             raise ConfigError(f"cannot make the folder {folder}: {error.strerror}") from error
     make_folder_private(settings.state_dir)
@@ -267,11 +258,8 @@ def _kept_key(path: Path) -> str | None:
 
 
 def _keep_key(path: Path, key: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(key + "\n")
+    make_once(path, f"{key}\n".encode("ascii"))
 
 
 async def put_in_force(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from billing.batches.file_store import DEPLOYMENT
+from billing.store.durable_files import make_folder, sync
 from billing.store.private_files import FILE_MODE, FOLDER_MODE, make_file_private, make_folder_private
 from serve.config.paths import ConfigError
 from serve.config.settings import Settings
@@ -159,7 +160,7 @@ def back_up(places: VitalFiles, config: Path, target: Path, *, version: str, now
         shutil.rmtree(partial, ignore_errors=True)
         raise
     partial.rename(target)
-    _sync_one(target.parent)
+    sync(target.parent)
     return manifest
 
 
@@ -223,15 +224,7 @@ def _digests(folder: Path) -> dict[str, str]:
 def _sync(folder: Path) -> None:
     """Write everything to the disk, so that it outlives a power cut."""
     for path in [*folder.rglob("*"), folder]:
-        _sync_one(path)
-
-
-def _sync_one(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync(path)
 
 
 def restore(source: Path, places: VitalFiles) -> Manifest:
@@ -245,11 +238,16 @@ def restore(source: Path, places: VitalFiles) -> Manifest:
     found = {name: path for name, path in _parts(places).items() if name in manifest.digests}
     _refuse_to_overwrite(places)
     for name, path in found.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         copy = copy_database if name in places.databases else copy_file
         copy(source / name, path)
     copy_folder(source / FILES, places.folder)
     make_folder_private(places.secrets["pepper"].parent)
+    for path in found.values():
+        sync(path)
+        sync(path.parent)
+    if places.folder.is_dir():
+        _sync(places.folder)
     return manifest
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import hmac
-import os
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +15,8 @@ from starlette.requests import Request
 from billing.errors import InvalidKey
 from billing.ledger.spool import Spool
 from billing.store.database import Database
-from billing.store.private_files import FILE_MODE, make_file_private
+from billing.store.durable_files import make_once
+from billing.store.private_files import make_file_private
 from serve.config.settings import Settings
 from serve.http.auth import MissingKey, WrongKeys, bearer_key, client_of
 from serve.http.errors import WrongAdminKey
@@ -63,14 +63,10 @@ class AdminKeys:
 
 def make_admin_key(path: Path) -> None:
     """A new key in the file (mode 0600) where there is none yet. Raises `OSError`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
-    except FileExistsError:
+    if path.exists():
         make_file_private(path)
-        return
-    with os.fdopen(descriptor, "w") as file:
-        file.write(f"{PREFIX}{secrets.token_hex(32)}\n")
+    else:
+        make_once(path, f"{PREFIX}{secrets.token_hex(32)}\n".encode("ascii"))
 
 
 def _keys(lines: list[str]) -> dict[bytes, str]:

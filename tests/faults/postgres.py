@@ -10,6 +10,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,24 +27,45 @@ class MissingProgram(Exception):
 
 
 class OwnPostgres:
-    """One cluster in a temporary folder. Only its processes are killed, never the machine: it needs no fsync."""
+    """One cluster in a temporary folder, or in `folder`, which is removed at the end and may hold one already. Unless
+    `settings` say otherwise it has no fsync, since only its processes are killed, never the machine."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *,
+        settings: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._settings = {"fsync": "off", **(settings or {})}
+        self._environment = environment
         self._binaries = _binaries()
         self._user = _unprivileged_user()
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped: list[psutil.Process] = []
-        self._folder = Path(tempfile.mkdtemp(prefix="pith-faults-postgres-", dir=memory_folder()))
-        if self._user is not None:
-            shutil.chown(self._folder, self._user)
-        make = [self._binaries / "initdb", "-D", self._data, "-U", "pith", "-A", "trust", "-E", "UTF8"]
+        self._folder = folder or Path(tempfile.mkdtemp(prefix="pith-faults-postgres-", dir=memory_folder()))
+        self._own(self._folder)
+        if self.data.exists():
+            for path in (self.data, *self.data.rglob("*")):
+                self._own(path)
+            return
+        # Small segments, so that a short run has many.
+        make = [self._binaries / "initdb", "-D", self.data, "-U", "pith", "-A", "trust", "-E", "UTF8"]
         subprocess.run(
-            [*make, "--no-sync"], check=True, capture_output=True, user=self._user, cwd=self._folder
+            [*make, "--no-sync", "--wal-segsize=1"] if folder else [*make, "--no-sync"],
+            check=True,
+            capture_output=True,
+            user=self._user,
+            cwd=self._folder,
         )
 
+    def _own(self, path: Path) -> None:
+        if self._user is not None:
+            shutil.chown(path, self._user)
+
     @property
-    def _data(self) -> Path:
+    def data(self) -> Path:
         return self._folder / "data"
 
     def url(self, name: str) -> str:
@@ -64,7 +86,7 @@ class OwnPostgres:
 
     def _launched(self) -> subprocess.Popen[bytes]:
         settings = {
-            "fsync": "off",
+            **self._settings,
             "listen_addresses": "127.0.0.1",
             "port": self.port,
             "unix_socket_directories": self._folder,
@@ -73,11 +95,12 @@ class OwnPostgres:
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         with (self._folder / "log").open("ab") as log:
             return subprocess.Popen(
-                [self._binaries / "postgres", "-D", self._data, *options],
+                [self._binaries / "postgres", "-D", self.data, *options],
                 stdout=log,
                 stderr=log,
                 user=self._user,
                 cwd=self._folder,
+                env=self._environment,
                 start_new_session=True,
             )
 
@@ -87,6 +110,12 @@ class OwnPostgres:
         for process in self._family():
             with suppress(psutil.NoSuchProcess):
                 process.kill()
+        self._process.wait(START_S)
+
+    def shut_down(self) -> None:
+        """Everything is on the disk afterwards."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGINT)
         self._process.wait(START_S)
 
     def stop(self) -> None:
