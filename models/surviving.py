@@ -90,6 +90,8 @@ class SurvivingReply:
     _is_begun: bool = False
     _created: bytes | None = None
     _last: EngineChunk = field(default_factory=lambda: EngineChunk(b"", TokenUsage(), finished=False))
+    # Of the last chunk that had any.
+    _last_data: bytes = b""
     _goes_on: bool = False
     # Of the replica that began: what others find in their caches is the reply's own.
     _cached_tokens: int | None = None
@@ -114,7 +116,7 @@ class SurvivingReply:
     @property
     def is_whole(self) -> bool:
         """True where its end was delivered, but for the last chunk."""
-        return self.request.stream and bool(_ENDED.search(self._last.data))
+        return self.request.stream and bool(_ENDED.search(self._last_data))
 
     def end(self) -> EngineChunk:
         """The last chunk of a reply that is whole."""
@@ -124,10 +126,10 @@ class SurvivingReply:
         """The chunk as one of the whole reply."""
         if not self.request.survives:
             return chunk
-        data = chunk.data
+        data, reply = chunk.data, chunk.reply
         if not chunk.finished:
-            self.ids.extend(chunk.reply)
-            chunk = replace(chunk, reply=())
+            self.ids.extend(reply)
+            reply = ()
         if data and self._created is None and (found := _CREATED.search(data)):
             self._created = found[0]
         elif data and self._goes_on and self._created is not None:
@@ -138,7 +140,8 @@ class SurvivingReply:
         if not chunk.finished and usage.total_tokens < self._last.usage.total_tokens:
             # It reads the prompt again, or has yet to make what the dead one had made and not delivered.
             usage, digest = self._last.usage, self._last.tokens_sha256
-        chunk = replace(chunk, data=data, usage=usage, tokens_sha256=digest)
-        self._is_begun = self._is_begun or (bool(data) and self.request.stream)
-        self._last = replace(chunk, data=data or self._last.data)
+        if data:
+            self._is_begun = self._is_begun or self.request.stream
+            self._last_data = data
+        self._last = chunk = EngineChunk(data, usage, chunk.finished, reply, digest, chunk.token_ids)
         return chunk

@@ -95,6 +95,25 @@ async def test_a_prompt_goes_to_the_replica_that_has_told_that_it_is_cached_ther
         routed.router.caches[each.replica_id].on_the_way.clear()
 
 
+@pytest.mark.parametrize("routing", ["prefix_cache", "round_robin"])
+async def test_a_replica_that_died_under_a_request_is_the_last_choice_for_a_while(
+    routing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    routed = Routed(routing)
+    from serve.cluster.replicas import router as module
+
+    home = next(each for each in routed.replicas if each.name == "replica-1")
+    if routed.router.caches is not None:
+        routed.router.caches[home.replica_id].told = set(beginnings(request(LONG)))
+    routed.router.avoid(home.replica_id)
+    for _ in range(3):
+        assert (await routed.ranks(beginnings(request(LONG))))[-1] == ["replica-1"]
+    later = time.monotonic() + module.AVOIDED_S
+    monkeypatch.setattr(module.time, "monotonic", lambda: later)
+    chosen = [(await routed.ranks(beginnings(request(LONG))))[0] for _ in range(3)]
+    assert ["replica-1"] in chosen
+
+
 async def test_round_robin_takes_the_replicas_in_turn() -> None:
     routed = Routed("round_robin")
     assert [await routed.first(LONG) for _ in range(4)] == [

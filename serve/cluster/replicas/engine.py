@@ -231,8 +231,13 @@ class RayEngine:
                         async for item in items:
                             if isinstance(item, EngineChunk):
                                 lease.used_tokens = item.usage.total_tokens
+                            elif item.kind == "died":
+                                self._replicas.avoid(lease)
                             yield item
                     return
+                except ReplyBroken:
+                    self._replicas.avoid(lease)
+                    raise
                 except ReplicaGone:
                     # It has died, and Ray has not noticed yet.
                     self._replicas.lost(lease)

@@ -292,6 +292,11 @@ class Replicas:
         if self._router is not None:
             self._router.on_replica_actor_died(lease.replica_id)
 
+    def avoid(self, lease: Lease) -> None:
+        """It died under a request: for a while others are preferred to it."""
+        if self._router is not None:
+            self._router.avoid(lease.replica_id)
+
     async def _enter(self, claim: Claim) -> Place:
         """Take a place, when its project's turn comes."""
         if self._room() and (place := self._places.try_enter(claim)):

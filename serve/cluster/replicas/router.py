@@ -12,6 +12,8 @@ from serve.cluster.replicas.known_caches import KnownCaches
 
 # Requests that a replica may have above the least busy one, before its cache no longer counts.
 SLACK = 8
+# How long others are preferred to a replica that died under a request: Ray has noticed by then.
+AVOIDED_S = 10.0
 
 
 class ReplicaRouter(FIFOMixin, RequestRouter):
@@ -27,6 +29,7 @@ class ReplicaRouter(FIFOMixin, RequestRouter):
         self.load: Counter[ReplicaID] = Counter()
         self.on_change: Callable[[], None] = lambda: None
         self.caches = KnownCaches() if routing == "prefix_cache" else None
+        self._avoided_until: dict[ReplicaID, float] = {}
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
@@ -34,19 +37,31 @@ class ReplicaRouter(FIFOMixin, RequestRouter):
         if pending_request is not None:
             # Without this, Ray asks again at once when all replicas are full.
             pending_request.routing_context.should_backoff = True
-        if len(candidate_replicas) < 2:
-            return [candidate_replicas]
+        ranked, now_s = self._ranked(candidate_replicas, pending_request), time.monotonic()
+        ranked.sort(key=lambda replica: self._avoided_until.get(replica.replica_id, now_s) > now_s)
+        return [[replica] for replica in ranked] or [[]]
+
+    def _ranked(
+        self, candidates: list[RunningReplica], pending_request: PendingRequest | None
+    ) -> list[RunningReplica]:
+        """The best first."""
+        if len(candidates) < 2:
+            return list(candidates)
         if self._round_robin is not None:
-            first = next(self._round_robin) % len(candidate_replicas)
-            return [[replica] for replica in candidate_replicas[first:] + candidate_replicas[:first]]
-        by_load = sorted(candidate_replicas, key=lambda replica: self.load[replica.replica_id])
+            first = next(self._round_robin) % len(candidates)
+            return candidates[first:] + candidates[:first]
+        by_load = sorted(candidates, key=lambda replica: self.load[replica.replica_id])
         keys = next(iter(pending_request.args), None) if pending_request is not None else None
         if self.caches is None or not isinstance(keys, list):
             # A call that generates nothing.
-            return [[replica] for replica in by_load]
+            return by_load
         loads = {replica.replica_id: self.load[replica.replica_id] for replica in by_load}
         best = self.caches.pick(keys, loads, slack=SLACK, now_s=time.monotonic())
-        return [[replica] for replica in sorted(by_load, key=lambda replica: replica.replica_id != best)]
+        return sorted(by_load, key=lambda replica: replica.replica_id != best)
+
+    def avoid(self, replica_id: ReplicaID) -> None:
+        """Prefer others for a while: it died under a request, and Ray may not have noticed yet."""
+        self._avoided_until[replica_id] = time.monotonic() + AVOIDED_S
 
     def begin(self, replica_id: ReplicaID) -> None:
         """A request goes to this replica."""
@@ -68,6 +83,8 @@ class ReplicaRouter(FIFOMixin, RequestRouter):
         self._changed()
 
     def _changed(self) -> None:
+        for gone in self._avoided_until.keys() - self.curr_replicas.keys():
+            del self._avoided_until[gone]
         if self.caches is not None:
             self.caches.run(self.curr_replicas, time.monotonic())
         self.on_change()
