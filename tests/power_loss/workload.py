@@ -38,7 +38,7 @@ from tests.power_loss.journal import Witness
 PRICE = ModelPrice("model-a", 150_000, 600_000, 20_000)
 AT_ONCE = 6
 REFUSED_S = 0.02
-ORIGIN = "power loss"
+ORIGIN = "power-loss"
 STATE, LEDGER, SPOOL, FILES, ARCHIVE = "state", "ledger.db", "spool.db", "files", "archive"
 OLD_EVENTS = 8
 
