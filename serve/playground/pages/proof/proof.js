@@ -3,7 +3,8 @@ import { open } from "../api/request.js";
 import { byId, make, say } from "../parts/dom.js";
 import { count } from "../parts/format.js";
 import { askForKey, currentKey } from "../parts/key.js";
-import { Proof, canCheck } from "./check.js";
+import { Proof } from "./check.js";
+import { canCheck } from "./signed.js";
 
 const MOST_SHOWN = 20;
 const NO_CRYPTOGRAPHY =
