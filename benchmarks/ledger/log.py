@@ -36,6 +36,7 @@ from billing.transparency.sequencer import Sequencer
 WITHOUT, WITH = "without", "with"
 # More often than a server does it, so that no run of seconds ends before its leaves are made.
 EVERY_S = 1.0
+LOG_SIGNER = signer(b"a secret for the benchmark only", "bench")
 READY_S = 120.0
 
 
@@ -43,7 +44,7 @@ READY_S = 120.0
 async def sequencing(database: Database, *, every_s: float = EVERY_S) -> AsyncIterator[Sequencer]:
     sequencer = Sequencer(
         database,
-        signer(b"a secret for the benchmark only", "bench"),
+        LOG_SIGNER,
         revision=newest_revision(),
         clock=lambda: datetime.now(UTC),
     )
