@@ -19,7 +19,7 @@ from billing.transparency.notes import BadNote, Signer, opened
 from billing.transparency.notes import checkpoint as parsed
 from billing.transparency.tree import HASH_BYTES, TILE_WIDTH, Tree, hashes_of_entries, over_tile
 
-# Eight bundles: of a step's transaction most is its commit, and settlements wait for it on SQLite.
+# Eight bundles: on SQLite settlements wait for each step's transaction, so there are few.
 LEAVES_AT_ONCE = 8 * TILE_WIDTH
 # So that a round ends also after an upgrade, when every event waits.
 STEPS_AT_ONCE = 50

@@ -115,7 +115,7 @@ def _two_reads(operations: list[Operation]) -> tuple[Operation, int]:
     for _, early in reads:
         for index, late in reversed(reads):
             is_other = early.seen[:3] != late.seen[:3] and early.seen[3:] != late.seen[3:]
-            if late.key == early.key and is_other and late.began > early.ended + 0.5:
+            if late.key == early.key and is_other and late.began > early.ended + 0.1:
                 return early, index
     raise AssertionError("no two reads differ")
 
