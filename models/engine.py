@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Protocol
 
 from models.counted_tokens import TokenIds
@@ -81,10 +81,6 @@ class EngineRequest:
     tells_tokens: bool = False
     # On its way to a replica: nothing is generated, but these token ids of a reply are scored.
     score: tuple[int, ...] = ()
-    # Its chunks have the token ids that they deliver, so that another replica can go on where one died; `said` is what
-    # has been delivered of the reply already (`models.surviving`).
-    survives: bool = False
-    said: tuple[int, ...] = ()
     # In which form the engine answers. `prompts` are a completion's, which has no messages; `form_options` is what only
     # this form knows, under its own names and checked as `options` are.
     form: ReplyFormName = "chat"
@@ -92,6 +88,16 @@ class EngineRequest:
     form_options: Mapping[str, Any] = field(default_factory=dict)
     # The span that it is part of, as W3C headers for an engine that traces; empty where it is not traced.
     trace_headers: Mapping[str, str] = field(default_factory=dict)
+    # Its chunks have the token ids that they deliver, so that another replica can go on where one died; `said` is what
+    # has been delivered of the reply already (`models.surviving`).
+    survives: bool = False
+    said: tuple[int, ...] = ()
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        """A replica may be asked by an ingress of a version before, which has not the last fields, or of one after."""
+        known = EngineRequest(*state[: len(fields(self))])
+        for each in fields(self):
+            object.__setattr__(self, each.name, getattr(known, each.name))
 
     @property
     def sequences(self) -> int:

@@ -16,8 +16,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from models.engine import EngineRequest
 from models.fake_engine import FakeEngine
+from serve.cluster.replicas.address import Address
 from serve.cluster.replicas.pool import ReplicaClient
-from serve.cluster.replicas.port import Address, ReplicaPort
+from serve.cluster.replicas.port import ReplicaPort
 from serve.config.settings import Settings
 from serve.http.middleware import BodyLimitMiddleware
 from serve.ops.app import open_ops

@@ -217,7 +217,7 @@ import asyncio
 from models.engine import EngineRequest
 from models.engine_kinds import EngineSpec, start_engine
 from serve.cluster.replicas.pool import ReplicaClient
-from serve.cluster.replicas.port import ADDRESS_KEY, Address
+from serve.cluster.replicas.address import ADDRESS_KEY, Address
 from serve.cluster.deployments.chat import Replica
 from serve.config.chat_models import EngineSettings
 

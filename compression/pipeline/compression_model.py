@@ -12,8 +12,8 @@ import logging
 import math
 from collections.abc import Awaitable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Literal, Protocol, TypeVar
+from dataclasses import dataclass, fields
+from typing import Any, Literal, Protocol, TypeVar
 
 from compression.calibration.estimate import Calibration
 from compression.flags import Flag
@@ -58,11 +58,17 @@ class Receipt:
     estimated_ratio: float | None = None
     evidence_kept_probability: float | None = None
     calibration: Calibration | None = None
-    # SHA-256, in hex: of the tokenizer's file, of the input's UTF-8, and of the kept spans as `spans_sha256` has them.
-    # The last two are empty of several texts.
-    tokenizer_sha256: str = ""
+    # SHA-256, in hex: of the input's UTF-8, of the kept spans as `spans_sha256` has them, and of the tokenizer's file.
+    # The first two are empty of several texts.
     source_sha256: str = ""
     kept_sha256: str = ""
+    tokenizer_sha256: str = ""
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        """A compressor may be of a version before, which has not the last fields, or of one after."""
+        known = Receipt(*state[: len(fields(self))])
+        for each in fields(self):
+            object.__setattr__(self, each.name, getattr(known, each.name))
 
     @property
     def tokens_saved(self) -> int:

@@ -99,6 +99,13 @@ class Section(BaseModel):
             raise ValueError("must not be true or false")
         return value
 
+    def __setstate__(self, state: dict[Any, Any]) -> None:
+        """`pith serve` may be of a version before its processes, and not know all keys: those have their defaults."""
+        super().__setstate__(state)
+        for name, key in type(self).model_fields.items():
+            if name not in self.__dict__ and not key.is_required():
+                self.__dict__[name] = key.get_default(call_default_factory=True, validated_data=self.__dict__)
+
 
 class ReplicaCounts(Section):
     """The keys that every kind of model has of its replicas."""

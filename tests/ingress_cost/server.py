@@ -121,8 +121,8 @@ class RemoteEngine:
         self._command = [sys.executable, __file__, "--replica", "--tokens-per-chunk", str(tokens_per_chunk)]
 
     async def start(self) -> None:
+        from serve.cluster.replicas.address import Address
         from serve.cluster.replicas.pool import ReplicaClient
-        from serve.cluster.replicas.port import Address
 
         self._process = await asyncio.create_subprocess_exec(*self._command, stdout=asyncio.subprocess.PIPE)
         assert self._process.stdout is not None

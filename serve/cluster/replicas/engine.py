@@ -29,9 +29,10 @@ from models.embedding_backends import Computed, RetrievalJob
 from models.engine import EngineChunk, EngineFault, EngineRequest, PromptBound, ScoredReply
 from models.errors import EngineDied, EngineFailed, EngineTimedOut, EngineUnavailable
 from models.surviving import surviving
+from serve.cluster.replicas.address import ADDRESS_KEY, Address
 from serve.cluster.replicas.applications import BOUND_KEY
 from serve.cluster.replicas.pool import ReplicaClient, ReplicaGone, Replicas, ReplyBroken
-from serve.cluster.replicas.port import ADDRESS_KEY, Address, is_last
+from serve.cluster.replicas.port import is_last
 from serve.cluster.replicas.spare_scores import scored_reply
 from serve.config.chat_models import ReplicaSettings
 from serve.config.server_settings import ServerSettings

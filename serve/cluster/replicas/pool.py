@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from models.engine import EngineChunk, EngineFault, EngineRequest
 from serve.cluster.ray_insides.ray_serve import RoutedHandle, replica_id_of
+from serve.cluster.replicas.address import Address, address_of
 from serve.cluster.replicas.cached_beginnings import beginnings
 from serve.cluster.replicas.known_caches import KnownCache, KnownCaches
 from serve.cluster.replicas.port import (
-    ADDRESS_KEY,
     READ_AHEAD_BYTES,
-    Address,
     WrongToken,
     asked_bytes,
     asked_what_is_cached,
@@ -78,12 +77,13 @@ class ReplicaClient:
     ) -> AsyncGenerator[EngineChunk | EngineFault, None]:
         """Yield the replica's items up to the last one. Closing this iterator closes the connection, unless it is done.
 
-        Raises `ReplicaGone`, before the first item, or `ReplyBroken`.
+        Raises `ReplicaGone` or `EngineUnavailable`, before the first item, or `ReplyBroken`.
         """
+        asked = asked_bytes(request, address)
         line = self._kept(address) or await _connected(address)
         is_done = False
         try:
-            line.writer.write(asked_bytes(request, address.token))
+            line.writer.write(asked)
             await line.writer.drain()
             while not is_done:
                 item = await read_frame(line.reader)
@@ -330,7 +330,7 @@ class Replicas:
 
 def _address(replica: Any) -> Address:
     """Of one that runs, or that was chosen."""
-    return Address(**replica.replica_metadata[ADDRESS_KEY])
+    return address_of(replica.replica_metadata)
 
 
 def _left_to_the_replica(place: Place) -> None:

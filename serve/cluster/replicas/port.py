@@ -13,7 +13,6 @@ import socket
 from array import array
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import asdict, dataclass
 from struct import Struct
 from typing import Any, Protocol, TypeGuard
 
@@ -23,6 +22,7 @@ from models.counted_tokens import token_ids_of
 from models.engine import EngineChunk, EngineFault, EngineRequest, ReplicaEngine, TokenUsage
 from models.engine_kinds import RestartingEngine
 from models.errors import EngineFailed
+from serve.cluster.replicas.address import READS, Address, readable, request_of
 from serve.cluster.replicas.applications import BOUND_KEY
 from serve.cluster.replicas.cached_beginnings import CacheContents, TooSlow, beginnings
 from serve.cluster.replicas.spare_scores import SpareScores
@@ -49,8 +49,6 @@ REFUSAL = HEAD.pack(_REFUSAL, 0, 0, 0, 0, 0)
 KEY = "I"
 # An ingress is told of changes at once, and then no sooner than this: many at a time cost it less.
 TELL_EVERY_S = 0.05
-# Under this key Ray's handles know a replica's address.
-ADDRESS_KEY = "pith_port"
 # From the accept to the token; an ingress sends it with its request, at once.
 TOKEN_S = 5.0
 # Connections without the token. With one more, the oldest goes; so there must be more than the few hundred that are
@@ -71,10 +69,11 @@ class Source(Protocol):
         """Raises `asyncio.IncompleteReadError` at the end, if it comes before `size` bytes."""
 
 
-def asked_bytes(request: EngineRequest, token: str) -> bytes:
-    """A request for the replica that has this token; as JSON, integers of any size included."""
-    raw = to_json(request)
-    return ASKED.pack(token.encode(), len(raw)) + raw
+def asked_bytes(request: EngineRequest, address: Address) -> bytes:
+    """A request for the replica at this address; as JSON, integers of any size included. Raises `EngineUnavailable`
+    where that is of a version that cannot answer it."""
+    raw = to_json(readable(request, address.reads))
+    return ASKED.pack(address.token.encode(), len(raw)) + raw
 
 
 def asked_what_is_cached(token: str) -> bytes:
@@ -83,20 +82,12 @@ def asked_what_is_cached(token: str) -> bytes:
 
 
 async def read_size(source: Source, token: str) -> int:
-    """Bytes of the next request that follow, for `read_request`; 0: it is asked what is cached. Raises `WrongToken`,
+    """Bytes of the next request that follow, for `request_of`; 0: it is asked what is cached. Raises `WrongToken`,
     and what `source` raises."""
     given, size = ASKED.unpack(await source.readexactly(ASKED.size))
     if not hmac.compare_digest(given, token.encode()):
         raise WrongToken
     return int(size)
-
-
-def read_request(raw: bytes) -> EngineRequest:
-    """Raises `ValueError`, `TypeError` or `KeyError` if `raw` is no request."""
-    fields = from_json(raw)
-    prompts = tuple(tuple(one) if isinstance(one, list) else one for one in fields["prompts"])
-    listed = {name: tuple(fields[name]) for name in ("messages", "score", "said")}
-    return EngineRequest(**{**fields, **listed, "prompts": prompts})
 
 
 def is_last(item: EngineChunk | EngineFault) -> bool:
@@ -166,15 +157,6 @@ async def read_cached(source: Source) -> tuple[Sequence[int], Sequence[int]]:
     return keys[:added], keys[added:]
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """The address of a replica's port, and its token."""
-
-    host: str
-    port: int
-    token: str
-
-
 class ReplicaPort:
     """Serves `generate`, one request after another on a connection. Closing a connection ends its generation.
 
@@ -198,7 +180,7 @@ class ReplicaPort:
         sock = _listening(host, ports)
         self._acceptor = Acceptor(Listener(sock), self._protocol, self._lines)
         address, port = sock.getsockname()[:2]
-        return Address(address, port, self._token)
+        return Address(address, port, self._token, READS)
 
     async def close(self) -> None:
         """Take no more requests, and return when the running ones have ended."""
@@ -314,7 +296,7 @@ class _Line:
         """Any failure closes the connection, so that the ingress does not take the reply for complete."""
         is_whole = is_read = False
         try:
-            request = read_request(raw)
+            request = request_of(from_json(raw))
             async with aclosing(self._generate(request)) as items:
                 async for item in items:
                     self._writer.write(frame(item))
@@ -380,7 +362,7 @@ class Replica:
 
     def metadata(self) -> dict[str, Any]:
         """Metadata that every handle's process gets to know of this replica."""
-        return {ADDRESS_KEY: asdict(self._address), BOUND_KEY: self._bound}
+        return {**self._address.metadata(), BOUND_KEY: self._bound}
 
     async def count_tokens(
         self, request: EngineRequest, *, beyond_context: bool = False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -12,7 +11,7 @@ from models.engine import EngineChunk, EngineFault, EngineRequest, SleepableEngi
 from models.engine_kinds import RestartingEngine
 from models.errors import EngineFailed
 from serve.cluster.replicas.applications import bound_key
-from serve.cluster.replicas.port import ADDRESS_KEY, Ports, ReplicaPort
+from serve.cluster.replicas.port import Ports, ReplicaPort
 from serve.fairness.engine_turns import EngineTurns, TurnsObserver
 from serve.fairness.model_turns import TurnTerms
 from serve.fairness.replica_turns import FairGeneration
@@ -59,7 +58,7 @@ class SharedReplica:
 
     def metadata(self) -> dict[str, Any]:
         """Metadata that every handle's process gets to know of this replica."""
-        return {ADDRESS_KEY: asdict(self._address), **self._bounds}
+        return {**self._address.metadata(), **self._bounds}
 
     async def count_tokens(
         self, request: EngineRequest, *, beyond_context: bool = False

@@ -14,9 +14,10 @@ from typing import Any
 
 from compression.pipeline.compression_model import CompressionModel, as_value
 from models.fake_engine import FakeEngine
+from serve.cluster.replicas.address import ADDRESS_KEY
 from serve.cluster.replicas.applications import BOUND_KEY
 from serve.cluster.replicas.pool import ReplicaClient
-from serve.cluster.replicas.port import ADDRESS_KEY, ReplicaPort
+from serve.cluster.replicas.port import ReplicaPort
 from serve.config.chat_models import ReplicaSettings
 from serve.config.server_settings import ServerSettings
 from serve.fairness.replica_turns import FairGeneration

@@ -12,10 +12,11 @@ import pytest
 
 from models.engine import EngineRequest
 from models.fake_engine import FakeEngine, FakePrefixCache, FakeReplicaEngine
+from serve.cluster.replicas.address import ADDRESS_KEY, Address
 from serve.cluster.replicas.cached_beginnings import beginnings
 from serve.cluster.replicas.known_caches import KnownCaches
 from serve.cluster.replicas.pool import CacheWatch, ReplicaClient, ReplicaGone, ReplyBroken
-from serve.cluster.replicas.port import ADDRESS_KEY, Address, Replica
+from serve.cluster.replicas.port import Replica
 from tests.serve.cluster.test_replica_port import counted_connections
 from tests.serve.served import eventually
 

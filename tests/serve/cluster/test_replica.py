@@ -15,9 +15,10 @@ from models.engine_kinds import EngineSpec, start_engine
 from models.errors import EngineFailed
 from models.fake_engine import FakeEngine, FakeReplicaEngine
 from serve.cluster.deployments.retrieval_replica import InTurn
+from serve.cluster.replicas.address import ADDRESS_KEY, Address
 from serve.cluster.replicas.applications import BOUND_KEY
 from serve.cluster.replicas.pool import ReplicaClient
-from serve.cluster.replicas.port import ADDRESS_KEY, Address, Replica
+from serve.cluster.replicas.port import Replica
 
 REQUEST = EngineRequest("id", "model", ({"role": "user", "content": "two words"},), 16, False, "salt")
 

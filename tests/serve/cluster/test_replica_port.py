@@ -14,8 +14,9 @@ import pytest
 
 from models.engine import EngineChunk, EngineFault, EngineRequest, TokenUsage
 from serve.cluster.replicas import port as replica_port
+from serve.cluster.replicas.address import Address
 from serve.cluster.replicas.pool import ReplicaClient, ReplicaGone, ReplyBroken
-from serve.cluster.replicas.port import ASKED, REFUSAL, TOKEN_BYTES, Address, ReplicaPort, asked_bytes
+from serve.cluster.replicas.port import ASKED, REFUSAL, TOKEN_BYTES, ReplicaPort, asked_bytes
 from tests.serve.cluster.ports import neighbours
 
 DEADLINE_S = 60
@@ -253,8 +254,8 @@ async def test_a_stranger_on_the_replicas_port_is_no_replica() -> None:
         b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
         b"\xff" * 64,
         bytes(64),
-        asked_bytes(request(), ""),
-        asked_bytes(request(), "f" * TOKEN_BYTES),
+        asked_bytes(request(), Address("", 0, "")),
+        asked_bytes(request(), Address("", 0, "f" * TOKEN_BYTES)),
     ],
 )
 async def test_nothing_is_generated_without_the_token(said: bytes, caplog: pytest.LogCaptureFixture) -> None:

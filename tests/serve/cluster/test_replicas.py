@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from models.engine import EngineRequest
+from serve.cluster.replicas.address import ADDRESS_KEY
 from serve.cluster.replicas.cached_beginnings import beginnings
 from serve.cluster.replicas.known_caches import KnownCaches
 from serve.cluster.replicas.pool import ReplicaClient, Replicas
-from serve.cluster.replicas.port import ADDRESS_KEY
 from serve.fairness.places import QueueFull
 from serve.metrics.background import WaitingMetrics
 from tests.serve.metrics.readings import counting

@@ -17,9 +17,9 @@ from models.engine import EngineChunk, EngineFault, EngineRequest
 from models.engine_kinds import EngineSpec
 from models.errors import EngineFailed, EngineUnavailable
 from models.fake_engine import FakeReplicaEngine, start
+from serve.cluster.replicas.address import ADDRESS_KEY, Address
 from serve.cluster.replicas.applications import bound_key
 from serve.cluster.replicas.pool import ReplicaClient
-from serve.cluster.replicas.port import ADDRESS_KEY, Address
 from serve.cluster.replicas.shared import SharedReplica
 from serve.config.chat_models import ReplicaSettings
 from serve.config.server_settings import ServerSettings

@@ -14,8 +14,9 @@ import pytest
 from models.engine import EngineFault, EngineRequest
 from models.errors import EngineFailed, EngineRejected, EngineUnavailable
 from models.fake_engine import FakeEngine, FakeReplicaEngine
+from serve.cluster.replicas.address import Address
 from serve.cluster.replicas.pool import ReplicaClient
-from serve.cluster.replicas.port import Address, Replica
+from serve.cluster.replicas.port import Replica
 from serve.cluster.replicas.spare_scores import scored_reply
 from serve.config.chat_models import ReplicaSettings
 from serve.config.server_settings import ServerSettings
