@@ -11,8 +11,8 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from typing import Protocol
 
 import uvloop
 
@@ -48,17 +48,30 @@ class IngressPlan:
     lease: LeaseTimes = field(default_factory=LeaseTimes)
 
 
+class ServerProcess(Protocol):
+    @property
+    def pid(self) -> int | None: ...
+
+    @property
+    def exitcode(self) -> int | None: ...
+
+    def kill(self) -> None: ...
+
+    def terminate(self) -> None: ...
+
+    def join(self, timeout: float | None = None) -> None: ...
+
+
 @dataclass
 class Ingress:
     """A started server. It shares its port with its siblings."""
 
     plan: IngressPlan
-    process: ForkServerProcess = field(init=False)
+    process: ServerProcess = field(init=False)
 
     async def start(self) -> Ingress:
         ready, tell = processes.Pipe(duplex=False)
-        self.process = processes.Process(target=_run, args=(self.plan, tell), daemon=True)
-        await asyncio.to_thread(self.process.start)
+        self.process = await asyncio.to_thread(self.spawned, tell)
         tell.close()
         if not await asyncio.to_thread(ready.poll, START_S):
             raise TimeoutError(f"the ingress did not start within {START_S:g} s; see {self.plan.folder}")
@@ -69,6 +82,12 @@ class Ingress:
         finally:
             ready.close()
         return self
+
+    def spawned(self, tell: Connection) -> ServerProcess:
+        """A process that tells `tell` its id when it serves."""
+        process = processes.Process(target=run_ingress, args=(self.plan, tell), daemon=True)
+        process.start()
+        return process
 
     async def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""
@@ -87,7 +106,7 @@ class Ingress:
         return self.process.exitcode
 
 
-def _run(plan: IngressPlan, ready: Connection) -> None:
+def run_ingress(plan: IngressPlan, ready: Connection) -> None:
     log = os.open(plan.folder / "ingress.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(log, sys.stderr.fileno())
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s {os.getpid()} %(name)s %(message)s")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -150,6 +150,8 @@ class World:
     customers: Sequence[Customer]
     servers: list[Ingress] = field(default_factory=list)
     disk: SpoolDisk | None = None
+    # What its servers are made with.
+    ingress: Callable[[IngressPlan], Ingress] = Ingress
     _starting: list[Path] = field(default_factory=list)
 
     @property
@@ -183,7 +185,7 @@ class World:
 
     async def start_server(self) -> None:
         """One more; it takes over the spool of one that has gone."""
-        self.servers.append(await Ingress(self._next_plan()).start())
+        self.servers.append(await self.ingress(self._next_plan()).start())
 
     def _next_plan(self) -> IngressPlan:
         path = self._free_spool()
@@ -220,7 +222,12 @@ class World:
 
 
 @asynccontextmanager
-async def new_world(setup: Setup, machines: Machines, disk: SpoolDisk | None = None) -> AsyncIterator[World]:
+async def new_world(
+    setup: Setup,
+    machines: Machines,
+    disk: SpoolDisk | None = None,
+    ingress: Callable[[IngressPlan], Ingress] = Ingress,
+) -> AsyncIterator[World]:
     """A workspace and a running service. The servers are stopped at the end, and nothing of the run is kept."""
     with tempfile.TemporaryDirectory(prefix="pith-faults-") as name:
         folder = Path(name)
@@ -240,7 +247,7 @@ async def new_world(setup: Setup, machines: Machines, disk: SpoolDisk | None = N
             coordinator_folder,
             setup.lease,
         )
-        world = World(setup, folder, plan, machines, customers, disk=disk)
+        world = World(setup, folder, plan, machines, customers, disk=disk, ingress=ingress)
         try:
             await world.set_clock(0)
             async with asyncio.TaskGroup() as starts:

@@ -6,8 +6,9 @@ import gc
 import logging
 import multiprocessing
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from tests.simulation.schedule import Result, Stage, run_seed
 from tests.simulation.server import Parts
@@ -64,24 +65,32 @@ def run_here(seeds: range, *, parts: Parts | None = None) -> Iterator[Result]:
         log.setLevel(level)
 
 
-def run_many(first: int, schedules: int, *, workers: int, stop_after: int = 20) -> Iterator[Findings]:
-    """Chunk after chunk, as they are done; ends early when `stop_after` schedules failed."""
+def run_many(
+    first: int,
+    schedules: int,
+    *,
+    workers: int,
+    stop_after: int = 20,
+    parts: Callable[[], Parts] = Parts,
+) -> Iterator[Findings]:
+    """Chunk after chunk, as they are done; ends early when `stop_after` schedules failed. Each process makes its parts
+    itself."""
     seeds = range(first, first + schedules)
     chunks = [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]
     failed = 0
     with multiprocessing.get_context("forkserver").Pool(workers) as pool:
-        for findings in pool.imap(_run_chunk, chunks):
+        for findings in pool.imap(partial(_run_chunk, parts), chunks):
             yield findings
             failed += len(findings.failed)
             if failed >= stop_after:
                 return
 
 
-def _run_chunk(seeds: range) -> Findings:
+def _run_chunk(parts: Callable[[], Parts], seeds: range) -> Findings:
     # The collector would look through all of the modules again and again.
     gc.collect()
     gc.freeze()
     findings = Findings()
-    for result in run_here(seeds):
+    for result in run_here(seeds, parts=parts()):
         findings.add(result)
     return findings

@@ -12,7 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from billing.background.upkeep import Background, Loop, Round, collection_round, lease_round, replay_round
+from billing.background import upkeep
+from billing.background.upkeep import Background, Round
 from billing.collections.collection import HookAnswer, HookCommand
 from billing.collections.collector import Collector
 from billing.errors import HookFailed
@@ -48,6 +49,14 @@ class Parts:
 
     ledger: type[Ledger] = Ledger
     sequencer: type[Sequencer] = Sequencer
+    spool: type[Spool] = Spool
+    collector: type[Collector] = Collector
+    upkeep: Any = upkeep
+    # Of another version: every second server begins with these, and each start takes the others.
+    before: Parts | None = None
+
+    def of(self, server: int, incarnation: int) -> Parts:
+        return self if self.before is None or (server + incarnation) % 2 else self.before
 
 
 @dataclass
@@ -102,31 +111,35 @@ class Server:
         database = SimulatedDatabase(around.ledger_store, ledger_link)
         spooling = SimulatedDatabase(self.spool_store, spool_link)
         # Any path that exists: what it holds is in the store.
-        self.spool = Spool(Path(__file__), database=spooling)
-        self.ledger = around.parts.ledger(
+        parts = around.parts.of(int(self.name[1:]), self.incarnation)
+        self.spool = parts.spool(Path(__file__), database=spooling)
+        self.ledger = parts.ledger(
             database,
             self.spool,
             offline_allowance_nano_usd=self._schedule.allowance_nano_usd,
             owner=self.place.name,
         )
-        background = Background([Loop(of) for of in self._rounds(database)])
+        background = parts.upkeep.Background([parts.upkeep.Loop(of) for of in self._rounds(database, parts)])
         self.backgrounds.append(background)
         self._context.run(background.start)
 
-    def _rounds(self, database: SimulatedDatabase) -> list[Round]:
+    def _rounds(self, database: SimulatedDatabase, parts: Parts) -> list[Round]:
         every_s = self._schedule.upkeep_s
-        sequencer = self._around.parts.sequencer(
-            database, SIGNER, revision=newest_revision(), clock=self.clock.now, compute=_at_once
+        upkeep, sequencer = (
+            parts.upkeep,
+            parts.sequencer(
+                database, SIGNER, revision=newest_revision(), clock=self.clock.now, compute=_at_once
+            ),
         )
         rounds = [
-            replay_round(self.ledger, every_s=every_s),
-            lease_round(self.ledger, every_s=self._schedule.leases_s),
-            Round("log", sequencer.once, every_s),
+            upkeep.replay_round(self.ledger, every_s=every_s),
+            upkeep.lease_round(self.ledger, every_s=self._schedule.leases_s),
+            upkeep.Round("log", sequencer.once, every_s),
         ]
         if self.plan.collects:
-            collector = Collector(database, actor="simulation", run=self._run_hook)
+            collector = parts.collector(database, actor="simulation", run=self._run_hook)
             rounds.append(
-                collection_round(
+                upkeep.collection_round(
                     collector, threshold_cents=1, hook=HOOK, every_s=every_s, clock=self.clock.now
                 )
             )

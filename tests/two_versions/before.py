@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
+
+from tests.two_versions import wire
+from tests.two_versions.wire import Samples
 
 ROOT = Path(__file__).resolve().parents[2]
 # The release before this one.
@@ -59,3 +63,10 @@ def run(code: Path, program: str, *arguments: str, given: bytes = b"", within_s:
     if done.returncode:
         raise RuntimeError(done.stderr.decode()[-3000:])
     return done.stdout
+
+
+def cross(writer: Path, reader: Path) -> tuple[Samples, Samples]:
+    """What one version writes of all that crosses between processes, and what the other one reads of it."""
+    program = Path(wire.__file__).read_text()
+    written = run(writer, program, "write")
+    return json.loads(written), json.loads(run(reader, program, "read", given=written))

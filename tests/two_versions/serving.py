@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import yaml
 
-from tests.integration.running import Server, command_line, start_server, stop_server, wait_for, write_config
-from tests.integration.test_reload import PACKAGES, Traffic, pith, reload, traffic
+from tests.integration.running import Server, command_line, start_server, stop_server, write_config
+from tests.integration.test_reload import PACKAGES, pith, reload, traffic
 
 # Requests that must be answered between two changes.
 EACH = 40

@@ -42,8 +42,8 @@ def address_of(metadata: Mapping[str, Any]) -> Address:
 
 
 def readable(request: EngineRequest, reads: Collection[str]) -> dict[str, Any]:
-    """The fields of the request for a replica that reads these. Raises `EngineUnavailable` where it would answer another
-    request without the rest."""
+    """The fields of the request, for a replica that reads these. Raises `EngineUnavailable` where it would answer
+    another request without the rest."""
     asked = {name: getattr(request, name) for name in _FIELDS}
     for name in READS.difference(reads):
         if asked.pop(name) != _default(_FIELDS[name]) and name not in OFFERS:

@@ -14,7 +14,6 @@ from typing import Any
 
 from compression.pipeline.compression_model import CompressionModel, as_value
 from models.fake_engine import FakeEngine
-from serve.cluster.replicas.address import ADDRESS_KEY
 from serve.cluster.replicas.applications import BOUND_KEY
 from serve.cluster.replicas.pool import ReplicaClient
 from serve.cluster.replicas.port import ReplicaPort
@@ -62,7 +61,7 @@ async def engine_behind_a_port(engine: FakeEngine) -> AsyncIterator[RayEngine]:
     port, client = ReplicaPort(fair.generate), ReplicaClient()
     address = await port.open("127.0.0.1")
     bound = engine.prompt_bound()
-    handle = FakeEngineHandle({ADDRESS_KEY: asdict(address), BOUND_KEY: asdict(bound) if bound else None})
+    handle = FakeEngineHandle({**address.metadata(), BOUND_KEY: asdict(bound) if bound else None})
     try:
         yield RayEngine(
             "model:alpha",
