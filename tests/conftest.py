@@ -138,6 +138,7 @@ THOROUGH = (
     "serve/originals",
     "serve/processes/test_listener.py",
     "serve/tracing/test_traces.py",
+    "two_versions",
 )
 
 

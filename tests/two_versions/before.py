@@ -44,6 +44,11 @@ def code_of(commit: str) -> Iterator[Path]:
         yield Path(name)
 
 
+def revision(code: Path) -> str:
+    """The newest of the ledger that this code knows. Two versions at once are promised where both know the same."""
+    return max(path.name[:4] for path in (code / "billing/store/migrations/versions").glob("*.py"))
+
+
 def environment(code: Path) -> dict[str, str]:
     """Of a process that runs this code, on the packages of this one."""
     return {**os.environ, "PYTHONPATH": str(code), "PYTHONDONTWRITEBYTECODE": "1"}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,11 +14,21 @@ from pathlib import Path
 import psutil
 import yaml
 
-from tests.integration.running import Server, command_line, start_server, stop_server, write_config
-from tests.integration.test_reload import PACKAGES, pith, reload, traffic
+from tests.integration.running import (
+    PITH,
+    Server,
+    command_line,
+    start_server,
+    stop_server,
+    wait_for,
+    write_config,
+)
+from tests.integration.test_reload import PACKAGES, Traffic
+from tests.two_versions.before import environment
 
-# Requests that must be answered between two changes.
-EACH = 40
+# Requests that are answered after each change.
+EACH = 20
+CHANGE_S = 400.0
 
 
 @dataclass
@@ -28,6 +40,28 @@ class Served:
     wrong: list[str] = field(default_factory=list)
 
 
+def serve_both(before: Path, now: Path, folder: Path) -> Served:
+    """The code is changed for this version and then for the one before again: below a replica that is killed and
+    started anew, then of the HTTP processes alone, then of all. Each is followed by requests."""
+    found, checkout, state = Served(), folder / "checkout", folder / "state"
+    for each in (checkout, state):
+        each.mkdir()
+    put(before, checkout)
+    with server_of(checkout, state) as server, asking(server, found) as load:
+        for name, code in (("this one", now), ("the one before", before)):
+            put(code, checkout)
+            kill_replica(server)
+            _go_on(load, found, f"{name}: a replica starts anew")
+            for code_of in ("http", "all"):
+                done = pith(checkout, server, "reload", "--code", code_of)
+                found.wrong += [done.stdout + done.stderr] if done.returncode else []
+                _go_on(load, found, f"{name}: pith reload --code {code_of}")
+    for code in (now, before):
+        done = pith(code, server, "reconcile", "--full")
+        found.wrong += [done.stdout + done.stderr] if done.returncode else []
+    return found
+
+
 def put(code: Path, checkout: Path) -> None:
     """As `git checkout` does, below a server that runs."""
     for package in PACKAGES:
@@ -37,10 +71,11 @@ def put(code: Path, checkout: Path) -> None:
 
 @contextmanager
 def server_of(checkout: Path, state: Path) -> Iterator[Server]:
-    """With a fake engine, and a compression model beside it."""
-    config = write_config(state, idle_timeout_s=2)
+    """With a fake engine."""
+    config = write_config(state, idle_timeout_s=2, start_wait_s=120)
     document = yaml.safe_load(config.read_text())
     document["models"] = [{**document["models"][0], "engine": {"kind": "fake"}}]
+    document["compression"] = {}
     config.write_text(yaml.safe_dump(document))
     server = start_server(config, state, code=checkout)
     try:
@@ -49,32 +84,47 @@ def server_of(checkout: Path, state: Path) -> Iterator[Server]:
         stop_server(server)
 
 
-def kill(server: Server, name: str) -> None:
-    """The process of this application: Ray starts another one, of the code that is on the disk."""
+@contextmanager
+def asking(server: Server, found: Served) -> Iterator[Traffic]:
+    """One client that streams and one that does not."""
+    load = Traffic(server, yaml.safe_load(server.config.read_text())["models"][0]["id"])
+    threads = [threading.Thread(target=load.ask, args=[number]) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield load
+    finally:
+        load.stop.set()
+        for thread in threads:
+            thread.join()
+        found.statuses = load.statuses
+
+
+def kill_replica(server: Server) -> None:
+    """Ray starts another one, of the code that is on the disk; what it carried fails."""
     family = psutil.Process(server.pid).children(recursive=True)
-    victim = next(one for one in family if f"ServeReplica:{name}" in command_line(one))
+    victim = next(one for one in family if "ServeReplica:model" in command_line(one))
     victim.kill()
-    victim.wait(60)
+    wait_for(lambda: not victim.is_running(), what="the replica is gone")
 
 
-def serve_both(before: Path, now: Path, folder: Path) -> Served:
-    """From one to the other and back: HTTP alone, a replica that dies, all; each step under load."""
-    found, checkout, state = Served(), folder / "checkout", folder / "state"
-    for each in (checkout, state):
-        each.mkdir()
-    put(before, checkout)
-    with server_of(checkout, state) as server:
-        model = yaml.safe_load(server.config.read_text())["models"][0]["id"]
-        with traffic(server, model) as load:
-            load.more(EACH)
-            for name, code in (("this one", now), ("the one before", before), ("this one again", now)):
-                put(code, checkout)
-                for options in (("--code", "http"), ("--code", "all")):
-                    reload(server, checkout, *options)
-                    load.more(EACH)
-                    found.changes.append(f"{name}, {' '.join(options)}")
-        found.statuses, found.wrong = load.statuses, load.wrong
-        done = pith(server, checkout, "reconcile", "--full")
-        if done.returncode:
-            found.wrong.append(done.stdout + done.stderr)
-    return found
+def pith(code: Path, server: Server, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*PITH, *arguments, "--config", str(server.config)],
+        cwd=code,
+        env=environment(code),
+        capture_output=True,
+        text=True,
+        timeout=CHANGE_S,
+        check=False,
+    )
+
+
+def _go_on(load: Traffic, found: Served, change: str) -> None:
+    wanted = load.statuses[200] + EACH
+    wait_for(
+        lambda: load.statuses[200] >= wanted, what=f"requests are answered after {change}", timeout_s=CHANGE_S
+    )
+    found.changes.append(change)
+    found.wrong += [f"{change}: {each}" for each in load.wrong]
+    load.wrong.clear()

@@ -110,7 +110,9 @@ def request_in(raw: bytes) -> EngineRequest:
     if hasattr(port, "read_request"):
         found: EngineRequest = port.read_request(raw)
         return found
-    return port.request_of(from_json(raw))
+    from serve.cluster.replicas.address import request_of
+
+    return request_of(from_json(raw))
 
 
 def write() -> Samples:
