@@ -110,8 +110,8 @@ def _serve(code: Path) -> int:
     with tempfile.TemporaryDirectory(prefix="pith-two-versions-") as folder:
         found = serve_both(code, ROOT, Path(folder))
     console.print(
-        f"{len(found.changes)} reloads of one `pith serve` ({'; '.join(found.changes)}): {dict(found.statuses)}, "
-        f"{len(found.wrong)} wrong"
+        f"{len(found.changes)} changes of one `pith serve` ({'; '.join(found.changes)}): {dict(found.statuses)}, "
+        f"{found.died} with the replica that was killed, {len(found.wrong)} wrong"
     )
     return _shown(found.wrong)
 

@@ -6,11 +6,13 @@ import shutil
 import subprocess
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
+import httpx
 import psutil
 import yaml
 
@@ -29,37 +31,56 @@ from tests.two_versions.before import environment
 # Requests that are answered after each change.
 EACH = 20
 CHANGE_S = 400.0
+CLIENTS = 2
+PAUSE_S = 0.2
+ANEW, KILLED = "a replica is killed and starts anew", "the engine died while it worked on this request"
+# The code on the disk from then on, and what takes it.
+Change = tuple[Literal["this one", "the one before"], str]
+CHANGES: tuple[Change, ...] = (
+    ("this one", ANEW),
+    ("this one", "pith reload --code http"),
+    ("this one", "pith reload --code all"),
+    ("the one before", ANEW),
+    ("the one before", "pith reload --code http"),
+    ("the one before", "pith reload --code all"),
+)
 
 
 @dataclass
 class Served:
-    """What became of the requests, and what went wrong."""
+    """What became of the requests, and what went wrong. `died`: those whose replica was killed as it worked on them."""
 
+    died: int = 0
     changes: list[str] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
 
 
-def serve_both(before: Path, now: Path, folder: Path) -> Served:
-    """The code is changed for this version and then for the one before again: below a replica that is killed and
-    started anew, then of the HTTP processes alone, then of all. Each is followed by requests."""
+def serve_both(before: Path, now: Path, folder: Path, changes: Sequence[Change] = CHANGES) -> Served:
+    """A server of the version before goes through the changes, one after the other. Each is followed by requests."""
     found, checkout, state = Served(), folder / "checkout", folder / "state"
     for each in (checkout, state):
         each.mkdir()
     put(before, checkout)
     with server_of(checkout, state) as server, asking(server, found) as load:
-        for name, code in (("this one", now), ("the one before", before)):
-            put(code, checkout)
-            kill_replica(server)
-            _go_on(load, found, f"{name}: a replica starts anew")
-            for code_of in ("http", "all"):
-                done = pith(checkout, server, "reload", "--code", code_of)
+        for version, how in changes:
+            put(now if version == "this one" else before, checkout)
+            if how == ANEW:
+                kill_replica(server)
+            else:
+                done = pith(checkout, server, *how.split()[1:])
                 found.wrong += [done.stdout + done.stderr] if done.returncode else []
-                _go_on(load, found, f"{name}: pith reload --code {code_of}")
+            _go_on(load, found, f"{version}: {how}")
     for code in (now, before):
         done = pith(code, server, "reconcile", "--full")
         found.wrong += [done.stdout + done.stderr] if done.returncode else []
     return found
+
+
+class PacedTraffic(Traffic):
+    def _ask_once(self, http: httpx.Client, *, stream: bool) -> None:
+        super()._ask_once(http, stream=stream)
+        self.stop.wait(PAUSE_S)
 
 
 def put(code: Path, checkout: Path) -> None:
@@ -87,8 +108,8 @@ def server_of(checkout: Path, state: Path) -> Iterator[Server]:
 @contextmanager
 def asking(server: Server, found: Served) -> Iterator[Traffic]:
     """One client that streams and one that does not."""
-    load = Traffic(server, yaml.safe_load(server.config.read_text())["models"][0]["id"])
-    threads = [threading.Thread(target=load.ask, args=[number]) for number in range(2)]
+    load = PacedTraffic(server, yaml.safe_load(server.config.read_text())["models"][0]["id"])
+    threads = [threading.Thread(target=load.ask, args=[number]) for number in range(CLIENTS)]
     for thread in threads:
         thread.start()
     try:
@@ -126,5 +147,9 @@ def _go_on(load: Traffic, found: Served, change: str) -> None:
         lambda: load.statuses[200] >= wanted, what=f"requests are answered after {change}", timeout_s=CHANGE_S
     )
     found.changes.append(change)
+    died = [each for each in load.wrong if KILLED in each]
+    if change.endswith(ANEW) and len(died) <= CLIENTS:
+        found.died += len(died)
+        load.wrong = [each for each in load.wrong if each not in died]
     found.wrong += [f"{change}: {each}" for each in load.wrong]
-    load.wrong.clear()
+    load.wrong = []

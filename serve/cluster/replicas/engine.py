@@ -236,7 +236,8 @@ class RayEngine:
                                 self._replicas.avoid(lease)
                             yield item
                     return
-                except ReplyBroken:
+                except (ReplyBroken, EngineUnavailable):
+                    # It died, or is of a version that cannot answer this.
                     self._replicas.avoid(lease)
                     raise
                 except ReplicaGone:
