@@ -28,7 +28,7 @@ from tests.faults.engine import FakeWitnessedEngine
 from tests.faults.ledger_link import FakeForgetfulDatabase, clock_of
 from tests.forked import processes
 
-START_S = 120.0
+START_S = 300.0
 STOP_S = 60.0
 
 

@@ -176,14 +176,14 @@ async def run_both(
             other_keys=tuple(customer.key for customer in world.customers[1:]),
             is_mixed=True,
         )
-        killed, trouble = 0, []
+        ends, trouble = list[bool](), []
         async with _changing(world, rng) as troubles:
             load.start()
             try:
                 await load.completed_more(EACH, deadline_s=WAIT_S)
                 for number in range(4 * rounds):
                     versions.is_before = number // 2 % 2 == 1
-                    killed += await _replace(world, rng)
+                    ends.append(await _replace(world, rng))
                     await load.completed_more(EACH, deadline_s=WAIT_S)
             except (TimeoutError, RuntimeError) as error:
                 trouble.append(f"the service did not go on: {error!r}")
@@ -198,10 +198,10 @@ async def run_both(
         if tally.violations:
             logs = [folder / "ingress.log" for folder in (of_before(world.folder), world.folder)]
             ended += "\n".join(log.read_text()[-4000:] for log in logs if log.exists())
-        return Outcome(tally, ended, 4 * rounds, killed, (carried[0], carried[1]))
+        return Outcome(tally, ended, len(ends), sum(ends), (carried[0], carried[1]))
 
 
-async def _replace(world: World, rng: random.Random) -> int:
+async def _replace(world: World, rng: random.Random) -> bool:
     """The oldest server by a new one, once it has ended; and whether it was killed."""
     leaving, kills = world.servers.pop(0), rng.random() < 0.5
     if kills:
