@@ -378,6 +378,32 @@ def test_where_the_new_does_not_start_the_old_stays_in_force(server: Reloading, 
     assert server.reload()["exit"] == 0
 
 
+def test_a_model_that_is_away_is_tried_again_and_comes_back(server: Reloading) -> None:
+    server.run.broken |= {"model:beta", "model:beta@2"}
+    outcome = server.reload()
+    # It still cannot start, and nothing else was asked for.
+    assert outcome["exit"] == 1 and "model:beta: it is broken" in outcome["error"]
+    assert "model:beta" in server.run.running and "ingress@2" not in server.run.running
+    server.run.broken.discard("model:beta@3")
+    outcome = server.reload()
+    assert (outcome["exit"], outcome["started"], outcome["tried_again"]) == (
+        0,
+        ("model:beta",),
+        ("model:beta",),
+    )
+    wait_for(lambda: "model:beta" not in server.run.running, timeout_s=WAIT_S, what="the old one is gone")
+    assert server.reloader.lineup.places["model:beta"] == "model:beta@3"
+    assert server.reload()["started"] == ()
+
+
+def test_a_model_that_is_away_holds_up_no_other_change(server: Reloading) -> None:
+    server.run.broken |= {"model:beta", "model:beta@2"}
+    server.change(double_the_price)
+    assert server.reload()["exit"] == 0
+    with server.client() as http:
+        assert http.get("/v1/catalog").json()["models"][0]["output_price_per_mtok"] == 800
+
+
 @pytest.mark.parametrize("stuck", ["model:beta@2", "ingress@2"])
 def test_what_never_starts_is_given_up_in_time_and_leaves_the_old_in_force(
     server: Reloading, stuck: str
