@@ -21,7 +21,7 @@ from billing.usage import UsageFigures, now
 from models.embedding_backends import RetrievalModel
 from models.fake_engine import FakeEngine
 from serve.cli.main import app
-from serve.cli.status import Readings, model_load, readings_of, reports
+from serve.cli.status import Readings, model_load, readings_of, report, reports, show
 from serve.client import PithError
 from serve.config.settings import load_settings
 from serve.money.ledger_setup import open_accounts
