@@ -185,7 +185,7 @@ class Reloader:
         if plan.refused:
             keys = ", ".join(plan.refused)
             raise ReloadRefused(f"needs a restart of the server: {keys}")
-        require_fit(settings)
+        require_fit(settings, but_for=plan.tried_again)
         if short := lacking(self._run.free(), settings, plan.started):
             raise ReloadRefused(f"no room beside what runs: {short}")
         # Whatever it changes, new processes run the code that is on the disk.
@@ -270,12 +270,13 @@ class Reloader:
         self._run.remove([old.ingress, *(name for name in old.places.values() if name not in used)])
 
 
-def require_fit(settings: Settings) -> None:
-    """As `pith config check` does with the machines that the file names. Raises `ConfigError`."""
+def require_fit(settings: Settings, *, but_for: Collection[str] = ()) -> None:
+    """As `pith config check` does with the machines that the file names; `but_for` applications whose checkpoints may
+    not be there. Raises `ConfigError`."""
     if not settings.nodes:
         return
     for verdict in check_fit(settings, [parse_node(node) for node in settings.nodes]):
-        if not verdict.fits and not verdict.waits:
+        if not verdict.fits and not verdict.waits and verdict.application not in but_for:
             raise ConfigError(f"{verdict.application} does not fit the nodes of the file: {verdict.trouble}")
 
 

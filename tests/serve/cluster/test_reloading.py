@@ -19,6 +19,7 @@ from billing.store.database import open_database
 from serve.cluster import reloader
 from serve.cluster.reload_plan import HIDDEN, Asked, differences, plan_of
 from serve.cluster.replicas.applications import models_of, of_generation, without_generation
+from serve.config.paths import ConfigError
 from serve.config.settings import Settings
 from tests.integration.running import free_port, wait_for
 from tests.serve.cluster.reloading import WAIT_S, Reloading, reloading
@@ -402,6 +403,18 @@ def test_a_model_that_is_away_holds_up_no_other_change(server: Reloading) -> Non
     assert server.reload()["exit"] == 0
     with server.client() as http:
         assert http.get("/v1/catalog").json()["models"][0]["output_price_per_mtok"] == 800
+
+
+def test_a_checkpoint_that_is_not_here_keeps_no_reload_from_others(tmp_path: Path) -> None:
+    """How large it is nobody can say, so that it would fit nowhere."""
+    document = settings_document(tmp_path, nodes=["cpu:16-64GB"])
+    for model in document["models"]:
+        model["size"] = {"weights_gb": 0.1, "kv_kb_per_token": 1}
+    document["models"][1] |= {"size": {}, "checkpoint": str(tmp_path / "gone")}
+    settings = Settings.model_validate(document)
+    with pytest.raises(ConfigError, match="model:beta does not fit"):
+        reloader.require_fit(settings)
+    reloader.require_fit(settings, but_for=["model:beta"])
 
 
 @pytest.mark.parametrize("stuck", ["model:beta@2", "ingress@2"])
