@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from models.checkpoint import FileFault, json_fields, tensor_shapes
+
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 # What vLLM 0.29 would read as if it were not there, or refuse without the file's name.
 PLAIN: Mapping[str, tuple[Any, ...]] = {
@@ -72,80 +74,51 @@ def read_adapter(model_id: str, folder: Path, *, max_rank: int, base: Path | Non
     """
     file, weights = folder / CONFIG, folder / WEIGHTS
     try:
-        rank = _rank(_fields(file), max_rank)
+        rank = _rank(json_fields(file), max_rank)
         file = weights
-        shapes = _shapes(weights)
+        shapes = tensor_shapes(weights)
         _check_ranks(shapes, rank)
         if base is not None:
             _check_widths(shapes, base)
-    except _Fault as fault:
+    except FileFault as fault:
         raise BrokenAdapter(f"{model_id}: {file}: {fault}") from fault.__cause__
     return Adapter(rank, weights.stat().st_size)
 
 
-class _Fault(Exception):
-    """A fault of the file that is being read."""
-
-
-def _fields(file: Path) -> Mapping[str, Any]:
-    try:
-        fields = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise _Fault(f"cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise _Fault(f"is not JSON: {error}") from error
-    if not isinstance(fields, dict):
-        raise _Fault("is no JSON object")
-    return fields
-
-
 def _rank(fields: Mapping[str, Any], max_rank: int) -> int:
     if fields.get("peft_type") != "LORA":
-        raise _Fault(f"peft_type is {fields.get('peft_type')!r}, and only LORA is served")
+        raise FileFault(f"peft_type is {fields.get('peft_type')!r}, and only LORA is served")
     for name in ("r", "lora_alpha", "target_modules"):
         if not fields.get(name):
-            raise _Fault(f"{name} is missing")
+            raise FileFault(f"{name} is missing")
     for name, plain in PLAIN.items():
         if name in fields and fields[name] not in plain:
-            raise _Fault(f"{name}: {json.dumps(fields[name])} is not supported by vLLM")
+            raise FileFault(f"{name}: {json.dumps(fields[name])} is not supported by vLLM")
     rank = fields["r"]
     if not isinstance(rank, int) or isinstance(rank, bool) or rank < 1:
-        raise _Fault(f"r must be a positive integer, not {json.dumps(rank)}")
+        raise FileFault(f"r must be a positive integer, not {json.dumps(rank)}")
     if rank > max_rank:
-        raise _Fault(f"its rank is {rank}; raise engine.max_lora_rank ({max_rank}) of its base")
+        raise FileFault(f"its rank is {rank}; raise engine.max_lora_rank ({max_rank}) of its base")
     return rank
-
-
-def _shapes(file: Path) -> Mapping[str, Sequence[int]]:
-    """The shapes in a safetensors file by the tensors' names; the tensors are not read."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        file.stat()
-        with safe_open(file, framework="numpy") as tensors:
-            return {name: tensors.get_slice(name).get_shape() for name in tensors.keys()}  # noqa: SIM118
-    except OSError as error:
-        hint = "" if file.exists() else " (weights as a pickle are not read)"
-        raise _Fault(f"cannot be read: {error.strerror or error}{hint}") from error
-    except SafetensorError as error:
-        raise _Fault(f"is not a safetensors file, or was cut off: {error}") from error
 
 
 def _check_ranks(shapes: Mapping[str, Sequence[int]], rank: int) -> None:
     """Each pair is there, and of the rank that the configuration says."""
     firsts = [name for name in shapes if ".lora_A." in name]
     if not firsts:
-        raise _Fault("has no tensor named …lora_A.weight")
+        raise FileFault("has no tensor named …lora_A.weight")
     for name in firsts:
         second = name.replace(".lora_A.", ".lora_B.")
         if second not in shapes:
-            raise _Fault(f"{name} has no {second}")
+            raise FileFault(f"{name} has no {second}")
         if ".experts" in name:
             # Those of all experts may be in one tensor.
             continue
         found = shapes[name][0], shapes[second][-1]
         if found != (rank, rank):
-            raise _Fault(f"{name} is of rank {found[0]}, {second} of {found[1]}, and r of {CONFIG} is {rank}")
+            raise FileFault(
+                f"{name} is of rank {found[0]}, {second} of {found[1]}, and r of {CONFIG} is {rank}"
+            )
 
 
 def _check_widths(shapes: Mapping[str, Sequence[int]], base: Path) -> None:
@@ -158,7 +131,7 @@ def _check_widths(shapes: Mapping[str, Sequence[int]], base: Path) -> None:
     hidden, layers = fields.get("hidden_size"), fields.get("num_hidden_layers")
     for name, shape in shapes.items():
         if name.endswith(READ_HIDDEN) and hidden is not None and shape[-1] != hidden:
-            raise _Fault(f"{name} is {shape[-1]} wide, and the hidden size of its base is {hidden}")
+            raise FileFault(f"{name} is {shape[-1]} wide, and the hidden size of its base is {hidden}")
         layer = _LAYER.search(name)
         if layer is not None and layers is not None and int(layer[1]) >= layers:
-            raise _Fault(f"{name} is beyond the {layers} layers of its base")
+            raise FileFault(f"{name} is beyond the {layers} layers of its base")

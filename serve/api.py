@@ -21,6 +21,7 @@ from serve.batches.batches import BatchRequest
 from serve.batches.files import FORM_BYTES
 from serve.batches.routes import PATH, FileRoutes, batch_routes, file_routes
 from serve.batches.wiring import BatchRoom
+from serve.catalog.offered import Away
 from serve.catalog.route import catalog_routes, model_routes
 from serve.chat.request import ChatCompletionRequest
 from serve.chat.route import chat_routes
@@ -70,7 +71,8 @@ Keys are project keys, sent as `Authorization: Bearer <API_KEY>`. Every response
 
 @dataclass(frozen=True, kw_only=True)
 class Services:
-    """The services behind the routes. `ready` says whether the default model answers; without `compress` there are no
+    """The services behind the routes. `ready` says whether the default model answers, `away` which models
+    cannot be started; without `compress` there are no
     routes of compression, without `batches` none of files and batches, without `playground` no page at `/`, without
     `account` no usage and limits, and without `log` no transparency log. `watch` writes of every request that has its
     id."""
@@ -81,6 +83,7 @@ class Services:
     limiter: RateLimits
     prices: PriceBook
     ready: Callable[[], Awaitable[bool]]
+    away: Away
     metrics: HttpMetrics
     clock: Callable[[], datetime]
     max_body_bytes: int
@@ -153,9 +156,9 @@ def _include(api: FastAPI, router: APIRouter) -> None:
 def _include_contract(api: FastAPI, callers: Callers, services: Services) -> None:
     catalog, prices, limiter, clock = services.catalog, services.prices, callers.limiter, callers.clock
     _include(api, docs_routes())
-    _include(api, health_routes(services.ready))
+    _include(api, health_routes(services.ready, services.away))
     _include(api, catalog_routes(catalog, prices, services.collection_threshold_cents))
-    _include(api, model_routes(catalog, prices, limiter, callers.bearer, clock))
+    _include(api, model_routes(catalog, prices, limiter, callers.bearer, clock, services.away))
     _include(api, chat_routes(services.chat, callers.bearer))
 
 
@@ -184,9 +187,10 @@ def _include_dialects(api: FastAPI, callers: Callers, services: Services) -> Non
     responses = ResponseRoutes(chat, limiter, clock, services.responses)
     _include(api, openai_response_routes(responses, bearer))
     others = RetrievalModels(()) if services.retrieval is None else services.retrieval.models
-    _include(api, openai_model_routes(listed_models(catalog, others), prices, limiter, bearer, clock))
+    listed = listed_models(catalog, others)
+    _include(api, openai_model_routes(listed, prices, limiter, bearer, clock, services.away))
     _include(api, anthropic_message_routes(chat, either))
-    _include(api, anthropic_model_routes(catalog, limiter, either, clock))
+    _include(api, anthropic_model_routes(catalog, limiter, either, clock, services.away))
     if services.retrieval is not None and others.models:
         _include(api, retrieval_routes(services.retrieval, bearer))
 

@@ -1,7 +1,7 @@
 """Builds the HTTP service from its settings: the one place where collaborators meet, and the server they run in."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from serve.account.route import AccountReader
 from serve.api import Services, create_api
 from serve.batches.endpoints import Endpoints, endpoints_of
 from serve.batches.wiring import BatchRoom, open_batches
-from serve.catalog.offered import RunningModels, catalog_of, readiness
+from serve.catalog.offered import Away, ToldAgain, catalog_of, none_away, readiness, running_models
 from serve.chat.service import ChatService
 from serve.compress.demo import DemoLimits
 from serve.compress.prompt import MessagesService
@@ -206,6 +206,7 @@ def start_service(
     run_folder: Path | None = None,
     lease: LeaseTimes | None = None,
     counts: Counts | None = None,
+    ask_away: Away = none_away,
 ) -> Service:
     """Take requests, with these engines behind the API. To be called in the event loop that serves.
 
@@ -234,6 +235,7 @@ def start_service(
         counts=counts,
         refusals=refusals,
         tracer=tracing.tracer,
+        ask_away=ask_away,
     )
     allow_open_files()
     http = PithServer(http_config(api, settings), listener)
@@ -290,10 +292,11 @@ def build_service(
     lease: LeaseTimes | None = None,
     refusals: Refusals | None = None,
     tracer: Tracer = NO_TRACER,
+    ask_away: Away = none_away,
 ) -> tuple[Any, BatchRoom, Verifier]:
     """The ASGI application, batches with their work in the background, and checks of compressed chats with theirs, from
     settings, engines, compression models and a ledger. Without compression models there are no compression routes.
-    `counts`: those of this process."""
+    `counts`: those of this process; `ask_away`: which models cannot be started."""
     catalog = catalog_of(settings)
     metrics = _metrics(settings, counts or Counts())
     limiter = limiter or open_limiter(settings)
@@ -307,7 +310,7 @@ def build_service(
     batches = open_batches(
         settings, database, endpoints, accounts, admissions, lease_s=lease_s, tracer=tracer
     )
-    running = RunningModels(engines, compressors)
+    running, away = running_models(engines, compressors), ToldAgain[Collection[str]](ask_away, ())
     about = about_of(settings, catalog, compresses=work.compress is not None, running=running.now)
     services = Services(
         catalog=catalog,
@@ -315,7 +318,8 @@ def build_service(
         accounts=accounts,
         limiter=limiter,
         prices=admissions.prices,
-        ready=readiness(settings, engines, compressors),
+        ready=readiness(settings, engines, compressors, away.now),
+        away=away.now,
         metrics=metrics.http,
         clock=now,
         max_body_bytes=settings.server.max_body_bytes,

@@ -14,6 +14,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
+from redis.maint_notifications import MaintNotificationsConfig
 
 from billing.errors import LimitsUnavailable
 from billing.rate_limits.counters import ROUNDING, WINDOW_S, Answer, Ask, CountedLimit, Window
@@ -187,6 +188,11 @@ def _pool(url: str, timeout_s: float) -> BlockingConnectionPool:
         socket_connect_timeout=timeout_s,
         # One retry, for a connection that Redis's restart has cut; a call that timed out may have counted already.
         retry=Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,)),
+        # A new connection asks its first question at once. What the driver would ask for before it, a Redis that is
+        # slow to answer would take longer for than a call may last.
+        protocol=2,
+        driver_info=None,
+        maint_notifications_config=MaintNotificationsConfig(enabled=False),
     )
 
 

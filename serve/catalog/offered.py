@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Generic, TypeVar
 
 from models.catalog import Capabilities, Catalog, ChatModel
 from models.engine import Engine
@@ -14,6 +15,10 @@ from serve.config.settings import Settings
 TOLD_AGAIN_S = 5.0
 PATIENCE_S = 2.0
 IsReady = Callable[[], Awaitable[bool]]
+# Ids of the models that cannot be started now.
+Away = Callable[[], Awaitable[Collection[str]]]
+# What anybody may know of it; the reason is the operator's.
+UNAVAILABLE = "cannot be started here at the moment"
 
 
 def catalog_of(settings: Settings) -> Catalog:
@@ -52,51 +57,90 @@ def _adapter_folder(model: ModelSettings) -> str:
 
 
 def readiness(
-    settings: Settings, engines: Mapping[str, Engine], compressors: Mapping[str, RunningModel]
+    settings: Settings, engines: Mapping[str, Engine], compressors: Mapping[str, RunningModel], away: Away
 ) -> IsReady:
-    """A check that the default chat model and compression model answer; one kept at 0 replicas counts as up."""
+    """A check that the default chat model and compression model answer; one kept at 0 replicas counts as up. One that
+    is away holds up none of the others: then any that answers is enough."""
     default = settings.models[0]
     first = next(iter(settings.compression.models), None)
 
     async def ready() -> bool:
         up = default.replicas.min == 0 or await engines[default.id].ready()
+        if not up:
+            up = default.id in await away() and await any_of(settings, engines, compressors)
         if not up or not compressors or first is None or first.replicas.min == 0:
             return up
-        return await compressors[first.id].ready()
+        return await compressors[first.id].ready() or first.id in await away()
 
     return ready
 
 
-class RunningModels:
-    """The models that answer now, without starting one. Anybody may ask as often as they like: the models are asked one
-    after another, at most once in five seconds, and never while they still owe an answer."""
+async def any_of(
+    settings: Settings, engines: Mapping[str, Engine], compressors: Mapping[str, RunningModel]
+) -> bool:
+    """Whether any model answers."""
+    for model in settings.models:
+        if await engines[model.id].ready():
+            return True
+    for compressor in compressors.values():
+        if await compressor.ready():
+            return True
+    return False
+
+
+def unavailable_field(model_id: str, away: Collection[str]) -> dict[str, str]:
+    """What a model that is away has beside the other fields of a list."""
+    return {"unavailable": UNAVAILABLE} if model_id in away else {}
+
+
+async def none_away() -> Collection[str]:
+    """Where nothing can be away."""
+    return ()
+
+
+Answer = TypeVar("Answer")
+
+
+class ToldAgain(Generic[Answer]):
+    """An answer that anybody may ask for as often as they like: it is asked for at most once in five seconds, and never
+    while it is still owed."""
 
     def __init__(
-        self,
-        engines: Mapping[str, Engine],
-        compressors: Mapping[str, RunningModel],
-        *,
-        patience_s: float = PATIENCE_S,
+        self, ask: Callable[[], Awaitable[Answer]], unknown: Answer, *, patience_s: float = PATIENCE_S
     ) -> None:
+        self._ask, self._known = ask, unknown
         self._patience_s = patience_s
-        self._models: dict[str, IsReady] = {id_: engine.ready for id_, engine in engines.items()}
-        self._models |= {id_: compressor.ready for id_, compressor in compressors.items()}
-        self._known: dict[str, bool] = {}
         self._known_at = float("-inf")
         self._asking: asyncio.Task[None] | None = None
 
-    async def now(self) -> Mapping[str, bool]:
-        """By id, as far as it is known: where no answer comes in time, as it was, or nothing."""
+    async def now(self) -> Answer:
+        """As far as it is known: where no answer comes in time, as it was, or `unknown`."""
         if self._asking is None and time.monotonic() - self._known_at >= TOLD_AGAIN_S:
-            self._asking = asyncio.create_task(self._ask())
+            self._asking = asyncio.create_task(self._renew())
             self._asking.add_done_callback(self._answered)
         if self._asking is not None:
             await asyncio.wait({self._asking}, timeout=self._patience_s)
         return self._known
 
-    async def _ask(self) -> None:
-        self._known = {id_: await is_ready() for id_, is_ready in self._models.items()}
+    async def _renew(self) -> None:
+        self._known = await self._ask()
 
     def _answered(self, asking: asyncio.Task[None]) -> None:
         """One that failed leaves what was known, and asyncio's log has its error."""
         self._asking, self._known_at = None, time.monotonic()
+
+
+def running_models(
+    engines: Mapping[str, Engine],
+    compressors: Mapping[str, RunningModel],
+    *,
+    patience_s: float = PATIENCE_S,
+) -> ToldAgain[Mapping[str, bool]]:
+    """By id, whether a model answers now, without starting one; the models are asked one after another."""
+    models: dict[str, IsReady] = {id_: engine.ready for id_, engine in engines.items()}
+    models |= {id_: compressor.ready for id_, compressor in compressors.items()}
+
+    async def ask() -> Mapping[str, bool]:
+        return {id_: await is_ready() for id_, is_ready in models.items()}
+
+    return ToldAgain(ask, {}, patience_s=patience_s)

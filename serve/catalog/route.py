@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request
@@ -12,6 +13,7 @@ from billing.price import ModelPrice
 from billing.rate_limits.rate_limits import RateLimits
 from models.catalog import Catalog as ChatModels
 from models.catalog import ChatModel
+from serve.catalog.offered import Away, unavailable_field
 from serve.http.auth import Authenticate
 from serve.http.openapi import (
     BEARER,
@@ -37,6 +39,21 @@ class Model(BaseModel):
     minimum_request_charge_usd: float = Field(
         description="The least that a successfully metered request with this model costs, in USD."
     )
+
+
+def document_listed(schema: dict[str, Any]) -> None:
+    """With the fields that only some models have."""
+    document_cached_price(schema)
+    schema["properties"]["unavailable"] = {
+        "type": "string",
+        "description": "Why requests to it are refused now; only there while they are.",
+    }
+
+
+class ListedModel(Model):
+    """A model that the key may use, and its prices."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra=document_listed)
 
 
 class CatalogModel(Model):
@@ -101,12 +118,13 @@ def model_routes(
     limiter: RateLimits,
     authenticate: Authenticate,
     clock: Callable[[], datetime],
+    away: Away,
 ) -> APIRouter:
     routes = APIRouter(tags=["models"], dependencies=[BEARER])
 
     @routes.get(
         "/v1/models",
-        response_model=list[Model],
+        response_model=list[ListedModel],
         openapi_extra={"parameters": [REQUEST_ID_PARAMETER]},
         responses={
             200: {"headers": {**REQUEST_ID_HEADER, **RATE_LIMIT_HEADERS}},
@@ -114,13 +132,16 @@ def model_routes(
         },
     )
     async def list_models(request: Request) -> Response:
-        """The models that the key may use with their prices, in the catalog's order."""
+        """The models that the key may use with their prices, in the catalog's order. One that cannot be started now
+        says so in `unavailable`."""
         caller = await authenticate(request)
         admission = await limiter.admit(caller.counted_apart("models"), tokens_bound=0, now=clock())
         try:
             price_list = await prices.current()
+            gone = await away()
             models = [
                 model_fields(model, price_of(price_list, model.id)).model_dump()
+                | unavailable_field(model.id, gone)
                 for model in catalog.models
                 if caller.powers.allows_model(model.id)
             ]

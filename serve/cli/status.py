@@ -27,6 +27,7 @@ _TOKENS = (
     "pith_retrieval_input_tokens_total",
     "pith_compress_original_tokens_total",
 )
+_AWAY = "pith_model_away"
 _GENERATED = "pith_chat_completion_tokens_total"
 
 
@@ -35,6 +36,8 @@ class Readings:
     """One scrape: by metric and model; `model` is "" for those without one."""
 
     values: Mapping[tuple[str, str], float]
+    # Reasons of the models that cannot be started.
+    away: Mapping[str, str]
 
     @property
     def models(self) -> list[str]:
@@ -54,13 +57,16 @@ def readings_of(text: str) -> Readings:
     from prometheus_client.parser import text_string_to_metric_families
 
     values: dict[tuple[str, str], float] = {}
+    away: dict[str, str] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             if sample.name.startswith("pith_"):
                 key = sample.name, sample.labels.get("model", "")
                 values[key] = values.get(key, 0) + sample.value
+            if sample.name == _AWAY:
+                away[sample.labels["model"]] = sample.labels["reason"]
     order = sorted(values, key=lambda key: not key[0].startswith("pith_replicas"))
-    return Readings({key: values[key] for key in order})
+    return Readings({key: values[key] for key in order}, away)
 
 
 def model_load(now: Readings, before: Readings, seconds: float, model: str) -> dict[str, Any]:
@@ -70,6 +76,8 @@ def model_load(now: Readings, before: Readings, seconds: float, model: str) -> d
         "model": model,
         "replicas_running": _whole(now.of("pith_replicas_running", model)),
         "replicas_wanted": _whole(now.of("pith_replicas_wanted", model)),
+        # Why it cannot be started.
+        "away": now.away.get(model),
         # None of one that takes no turns.
         "is_awake": None if (awake := now.of("pith_model_awake", model)) is None else bool(awake),
         "in_flight": _whole(now.of(_IN_FLIGHT, model)),
@@ -214,11 +222,12 @@ def _head(found: Mapping[str, Any], url: str) -> str:
     lines = [f"{url}: {processes} HTTP processes, {in_flight} HTTP requests in flight"]
     if found["spool_waiting"] or found["spool_refused"]:
         lines.append(f"spool: {found['spool_waiting']} events wait, {found['spool_refused']} set aside")
+    lines += [f"{row['model']} is away: {row['away']}" for row in found["models"] if row["away"]]
     lines.append("spent today (UTC): " + (f"{spent} USD" if spent is not None else "the ledger is not here"))
     return "\n".join(lines)
 
 
 def _replicas(row: Mapping[str, Any]) -> str | None:
     running, wanted = row["replicas_running"], row["replicas_wanted"]
-    asleep = " asleep" if row["is_awake"] is False else ""
+    asleep = " away" if row["away"] else " asleep" if row["is_awake"] is False else ""
     return None if running is None else f"{running}/{wanted}{asleep}"

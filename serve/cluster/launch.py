@@ -29,7 +29,7 @@ from serve.cluster.ray_insides.ray_serve import (
     stay_on_this_machine,
 )
 from serve.cluster.reloader import Reloader, reload_on_sighup
-from serve.cluster.replicas.applications import SETTLE_S
+from serve.cluster.replicas.applications import SETTLE_S, is_ingress
 from serve.config.settings import Settings
 from serve.logs.outlet import outlet_of_process, relay, take_others
 from serve.metrics.counts import count_dropped_lines, open_counts
@@ -198,7 +198,7 @@ def start(
     run, lineup = Run(folder if has_coordinator else None, progress), first_lineup(settings)
     in_time = within(settings.ray.start_limit_s, says=" (ray.start_limit_s)")
     if joined is not None and (running := joined.begin()):
-        run.wait(running, in_time)
+        run.wait(running, in_time, may_fail=[name for name in running if not is_ingress(name)])
         return run, lineup
     if joined is None:
         check_room(settings)
@@ -211,13 +211,22 @@ def start(
         # Ray has put its own in place.
         take_others(outlet)
     try:
-        run.wait([lineup.ingress, *lineup.kept_up(lineup.places)], in_time)
+        wait_for_first(run, lineup, in_time)
     except StartError as error:
         if joined is not None:
             raise
         written = logs_folder(settings.state_dir, settings.server.port)
         raise StartError(f"{error}; what its processes wrote is in {written}") from error
     return run, lineup
+
+
+def wait_for_first(run: Run, lineup: Lineup, in_time: Callable[[str], None]) -> None:
+    """Until the HTTP processes run, and all that is kept up does or is away. Raises `StartError`, also where no model
+    is left to serve."""
+    kept_up = lineup.kept_up(lineup.places)
+    away = run.wait([lineup.ingress, *kept_up], in_time, may_fail=kept_up)
+    if away and away.keys() == set(lineup.places.values()):
+        raise StartError("; ".join(f"{name} cannot start: {reason}" for name, reason in away.items()))
 
 
 def open_ray(settings: Settings, progress: Progress, folder: Path, joined: JoinedCluster | None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -11,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from models.checkpoint import fault_of
 from models.engine_kinds import ENGINE_KINDS
 from serve.cluster.drain import Retiring, retiring
 from serve.cluster.fetched_models import fetched_checkpoint, is_fetched
@@ -26,14 +26,14 @@ from serve.cluster.replicas.applications import (
     retrieval_app,
     without_generation,
 )
+from serve.cluster.replicas.status import asked_applications, away_among, reason_of
 from serve.config.chat_models import ModelSettings, check_folders
 from serve.config.paths import ConfigError
 from serve.config.settings import Settings
 from serve.processes.run_folder import LOGS_SOCKET, told
 
 POLL_S = 0.25
-# How a line begins that names an exception; those of its traceback are indented.
-EXCEPTION = re.compile(r"(\w+\.[\w.]+|\w*(Error|Exception)): ")
+FAILED = ("DEPLOY_FAILED", "UNHEALTHY")
 FIRST_START_CHECKPOINTS = "embedded:"
 
 
@@ -75,13 +75,18 @@ def applications_of(settings: Settings) -> Iterable[tuple[str, bool]]:
 
 
 def checkpoints_of(settings: Settings, progress: Says) -> dict[str, str]:
-    """By chat model: the hub name or the folder that its engine loads. Raises `StartError`, for an
-    adapter that is broken too."""
+    """By chat model: the hub name or the folder that its engine loads. Raises `StartError`, for an adapter that is
+    broken too. A folder that no engine can load is told by the model's replica, and the others serve; where none could,
+    nothing need be started to say so."""
     try:
         check_folders(settings.models)
     except ConfigError as error:
         raise StartError(str(error)) from error
-    return {model.id: checkpoint_of(model, settings.state_dir, progress) for model in settings.engine_models}
+    found = {model.id: checkpoint_of(model, settings.state_dir, progress) for model in settings.engine_models}
+    broken = [f"{model}: {why}" for model, folder in found.items() if (why := fault_of(folder))]
+    if broken and len(broken) == len(found):
+        raise StartError("; ".join(broken))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +113,17 @@ class Run:
         if settings.ray.address:
             check_nodes(settings, tries_ports=False)
 
-    def wait(self, names: Collection[str], go_on: Callable[[str], None]) -> None:
-        """Until all of these run. Raises `StartError` for one that cannot, and what `go_on` does, which is called now
-        and then with what is missing."""
-        wait_until_running(names, self.progress, self.folder, go_on)
+    def wait(
+        self, names: Collection[str], go_on: Callable[[str], None], *, may_fail: Collection[str] = ()
+    ) -> Mapping[str, str]:
+        """Until all of these run, or are among `may_fail` and cannot: returns the reasons of those. Raises `StartError`
+        for another that cannot, and what `go_on` does, which is called now and then with what is missing."""
+        return wait_until_running(names, self.progress, self.folder, go_on, may_fail=may_fail)
+
+    def away(self, lineup: Lineup) -> Mapping[str, str]:
+        """Reasons of the lineup's applications that cannot start, by what they are for."""
+        away = away_among(asked_applications())
+        return {app: away[name] for app, name in lineup.places.items() if name in away}
 
     def remove(self, names: Collection[str]) -> None:
         """Have them end when their requests have."""
@@ -185,21 +197,29 @@ def wait_until_running(
     progress: Says,
     run_folder: Path | None = None,
     go_on: Callable[[str], None] = lambda missing: None,
-) -> None:
-    """Poll Ray until every application runs, and say what each that does not is doing. Raises `StartError` for one that
-    cannot, and what `go_on` raises."""
-    from ray import serve
-    from ray.serve.schema import ApplicationStatus
-
-    tick, failed = threading.Event(), (ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.UNHEALTHY)
+    *,
+    may_fail: Collection[str] = (),
+) -> Mapping[str, str]:
+    """Poll Ray until every application runs, and say what each that does not is doing. Returns reasons of those among
+    `may_fail` that cannot, which the operator is told. Raises `StartError` for another that cannot, and what `go_on`
+    raises."""
+    tick, away = threading.Event(), dict[str, str]()
     while True:
-        states = serve.status().applications
+        states = asked_applications()
+        waiting = []
         for name in applications:
-            if name in states and states[name].status in failed:
-                raise StartError(f"{without_generation(name)} cannot start: {reason_of(states[name])}")
-        waiting = [name for name in applications if name not in states or states[name].status != "RUNNING"]
+            status = states[name].status if name in states else None
+            if status in FAILED and name not in away:
+                away[name] = reason_of(states[name])
+                if name not in may_fail:
+                    raise StartError(f"{without_generation(name)} cannot start: {away[name]}")
+                progress.say(
+                    f"WARNING: {without_generation(name)} is away, since it cannot start: {away[name]}"
+                )
+            elif status != "RUNNING" and name not in away:
+                waiting.append(name)
         if not waiting:
-            return
+            return away
         missing = ", ".join(_title(name, run_folder) for name in waiting)
         go_on(missing)
         progress.begin("loading " + missing)
@@ -224,18 +244,8 @@ def delete_ingress() -> None:
         serve.delete(name)
 
 
-def reason_of(application: Any) -> str:
-    """The reason of a failure, on one line: of a deployment's traceback the exception that ends it."""
-    said = [application.message.splitlines()]
-    for deployment in application.deployments.values():
-        lines = deployment.message.splitlines()
-        ends = [number for number, line in enumerate(lines) if EXCEPTION.match(line)]
-        said.append(lines[ends[-1] :] if ends else lines)
-    return " ".join(" ".join(each.split()) for lines in said for each in lines)[:2000]
-
-
 def checkpoint_of(model: ModelSettings, state_dir: Path, progress: Says) -> str:
-    """The hub name or the folder that the engine loads. Raises `StartError` for a folder that is not there."""
+    """The hub name or the folder that the engine loads. Raises `StartError` for a name that pith does not know."""
     if model.checkpoint.startswith(FIRST_START_CHECKPOINTS):
         from models.embedded.install import ensure_checkpoints
 
@@ -250,8 +260,5 @@ def checkpoint_of(model: ModelSettings, state_dir: Path, progress: Says) -> str:
             )
         return str(folders[name].resolve())
     if model.checkpoint.startswith((".", "/", "~")):
-        folder = Path(model.checkpoint).expanduser().resolve()
-        if not (folder / "config.json").is_file():
-            raise StartError(f"{model.id}: {folder} is not a checkpoint folder (it has no config.json)")
-        return str(folder)
+        return str(Path(model.checkpoint).expanduser().resolve())
     return model.checkpoint

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -107,7 +107,8 @@ def _text(key: str, value: Any, *, is_new: bool = False) -> str:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """`refused`: keys that only a restart changes. `started` and `removed` name applications, such as `model:ID`;
-    what is started takes the place of one of the same name, if there is one, when it is up."""
+    what is started takes the place of one of the same name, if there is one, when it is up. `tried_again` are those
+    among the started that could not start before: they may fail once more."""
 
     changes: tuple[Change, ...]
     refused: tuple[str, ...]
@@ -115,9 +116,14 @@ class Plan:
     removed: tuple[str, ...]
     prices_change: bool
     code: Code
+    tried_again: tuple[str, ...] = ()
 
     @property
     def is_empty(self) -> bool:
+        return self.only_tries_again and not self.tried_again
+
+    @property
+    def only_tries_again(self) -> bool:
         return not self.changes and self.code == "none"
 
     def fields(self) -> dict[str, Any]:
@@ -131,6 +137,9 @@ class Plan:
         if self.prices_change:
             yield "  prices: a new version of the price list"
         for app in self.started:
+            if app in self.tried_again:
+                yield f"  {app.replace(':', ' ', 1)}: is away; its start is tried again"
+                continue
             yield f"  {app.replace(':', ' ', 1)}: new processes beside those that run, then in their place"
         for app in self.removed:
             yield f"  {app.replace(':', ' ', 1)}: withdrawn; its requests end, then its processes"
@@ -138,11 +147,13 @@ class Plan:
             yield "  HTTP processes: new ones beside those that run, then in their place"
 
 
-def plan_of(old: Settings, new: Settings, *, code: Code) -> Plan:
-    """From what is in force to what is wanted."""
+def plan_of(old: Settings, new: Settings, *, code: Code, away: Collection[str] = ()) -> Plan:
+    """From what is in force to what is wanted. `away`: applications that could not start."""
     changes = differences(old, new)
     before, after = _started_with(old, beside=new), _started_with(new, beside=old)
-    started = [app for app, given in after.items() if code == "all" or before.get(app) != given]
+    started = [
+        app for app, given in after.items() if code == "all" or before.get(app) != given or app in away
+    ]
     return Plan(
         changes,
         tuple(change.key for change in changes if _needs_a_restart(change.key)),
@@ -150,6 +161,7 @@ def plan_of(old: Settings, new: Settings, *, code: Code) -> Plan:
         tuple(app for app in before if app not in after),
         listed_prices(old) != listed_prices(new),
         code,
+        tuple(app for app in started if app in away),
     )
 
 

@@ -25,7 +25,7 @@ from billing.usage import now
 from serve.cluster.lineup import Lineup, Run, checkpoints_of, within
 from serve.cluster.progress import Both, StartError
 from serve.cluster.reload_plan import Asked, Plan, asked_by, listed_prices, plan_of
-from serve.cluster.replicas.applications import INGRESS_APP, of_generation
+from serve.cluster.replicas.applications import INGRESS_APP, of_generation, without_generation
 from serve.config.capacity.fit import check_fit
 from serve.config.capacity.placement import demands_of
 from serve.config.paths import ConfigError
@@ -168,7 +168,8 @@ class Reloader:
             self._one_at_a_time.release()
 
     def _put(self, settings: Settings, asked: Asked, say: Callable[[str], None]) -> tuple[Plan, int | None]:
-        plan = plan_of(self.lineup.settings, settings, code=asked.code)
+        away = self._run.away(self.lineup)
+        plan = plan_of(self.lineup.settings, settings, code=asked.code, away=away)
         tell = Both(self._run.progress, say)
         for line in (*plan.lines(), *(f"warning: {line}" for line in unpinned_revisions(settings))):
             tell.say(line)
@@ -184,7 +185,7 @@ class Reloader:
         if plan.refused:
             keys = ", ".join(plan.refused)
             raise ReloadRefused(f"needs a restart of the server: {keys}")
-        require_fit(settings)
+        require_fit(settings, but_for=plan.tried_again)
         if short := lacking(self._run.free(), settings, plan.started):
             raise ReloadRefused(f"no room beside what runs: {short}")
         # Whatever it changes, new processes run the code that is on the disk.
@@ -209,7 +210,7 @@ class Reloader:
         with ExitStack() as undo:
             undo.callback(run.remove, [new.places[app] for app in plan.started])
             run.deploy_models(new, plan.started, checkpoints)
-            run.wait(new.kept_up(plan.started), go_on)
+            self._wait_for(plan, new, run, go_on)
             version = _publish(settings, actor, asked.action, details)
             undo.callback(_publish, old.settings, actor, f"{asked.action}_undone", {})
             undo.callback(run.remove, [new.ingress])
@@ -221,6 +222,14 @@ class Reloader:
             self._lineups.append(new)
         self._see_off(old, run)
         return version
+
+    def _wait_for(self, plan: Plan, new: Lineup, run: Run, go_on: Callable[[str], None]) -> None:
+        """Until what is started runs. What could not start before may fail again, where there is anything else to be
+        put in force. Raises `StartError`."""
+        tried = [new.places[app] for app in plan.tried_again]
+        away = run.wait(new.kept_up(plan.started), go_on, may_fail=tried)
+        if plan.only_tries_again and away and away.keys() == set(tried):
+            raise StartError("; ".join(f"{without_generation(name)}: {why}" for name, why in away.items()))
 
     def _until(self, within_s: float) -> Callable[[str], None]:
         """What raises `StartError` once the time is over, or the server stops."""
@@ -261,12 +270,13 @@ class Reloader:
         self._run.remove([old.ingress, *(name for name in old.places.values() if name not in used)])
 
 
-def require_fit(settings: Settings) -> None:
-    """As `pith config check` does with the machines that the file names. Raises `ConfigError`."""
+def require_fit(settings: Settings, *, but_for: Collection[str] = ()) -> None:
+    """As `pith config check` does with the machines that the file names; `but_for` applications whose checkpoints may
+    not be there. Raises `ConfigError`."""
     if not settings.nodes:
         return
     for verdict in check_fit(settings, [parse_node(node) for node in settings.nodes]):
-        if not verdict.fits and not verdict.waits:
+        if not verdict.fits and not verdict.waits and verdict.application not in but_for:
             raise ConfigError(f"{verdict.application} does not fit the nodes of the file: {verdict.trouble}")
 
 

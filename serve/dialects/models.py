@@ -1,6 +1,7 @@
 """`/openai/v1/models` and `/anthropic/v1/models`: the models served here, as each dialect's clients list them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from billing.price import ModelPrice
 from billing.rate_limits.rate_limits import RateLimits
 from models.catalog import Catalog, ChatModel
 from models.errors import UnknownModel
+from serve.catalog.offered import Away, unavailable_field
 from serve.dialects.documentation import anthropic_operation, openai_operation
 from serve.http.auth import Authenticate
 from serve.http.openapi import BEARER
@@ -76,6 +78,7 @@ def openai_model_routes(
     limiter: RateLimits,
     authenticate: Authenticate,
     clock: Callable[[], datetime],
+    away: Away,
 ) -> APIRouter:
     """The list and each of its models. With a key they count against a limit of their own, as `/v1/models` does.
 
@@ -86,12 +89,15 @@ def openai_model_routes(
     ids = [model.id for model in models]
 
     async def objects() -> dict[str, dict[str, Any]]:
-        try:
+        price_of: Callable[[str], ModelPrice | None] = dict[str, ModelPrice]().get
+        # Clients need the list before anything else: while the ledger is away it is without prices.
+        with suppress(PricesUnavailable):
             price_of = (await prices.current()).of
-        except PricesUnavailable:
-            # Clients need the list before anything else: while the ledger is away it is without prices.
-            return {model.id: model.fields(created, None) for model in models}
-        return {model.id: model.fields(created, price_of(model.id)) for model in models}
+        gone = await away()
+        return {
+            model.id: model.fields(created, price_of(model.id)) | unavailable_field(model.id, gone)
+            for model in models
+        }
 
     allowed = _Allowed(limiter, authenticate, clock)
 
@@ -154,15 +160,18 @@ UNKNOWN = datetime.fromtimestamp(0, UTC).isoformat().replace("+00:00", "Z")
 
 
 def anthropic_model_routes(
-    catalog: Catalog, limiter: RateLimits, authenticate: Authenticate, clock: Callable[[], datetime]
+    catalog: Catalog,
+    limiter: RateLimits,
+    authenticate: Authenticate,
+    clock: Callable[[], datetime],
+    away: Away,
 ) -> APIRouter:
     """The list and each of its models. They are public, as `/v1/catalog` is; a key that is given must be right, and its
     requests count against a limit of their own."""
     routes = APIRouter(prefix="/anthropic/v1", tags=["anthropic"])
-    models = [_fields(model) for model in catalog.models]
 
-    def listed(powers: KeyPowers) -> dict[str, Any]:
-        found = [one for one in models if powers.allows_model(one["id"])]
+    def listed(powers: KeyPowers, gone: Collection[str]) -> dict[str, Any]:
+        found = [_fields(model, gone) for model in catalog.models if powers.allows_model(model.id)]
         ids = [one["id"] for one in found] or [None]
         return {"data": found, "has_more": False, "first_id": ids[0], "last_id": ids[-1]}
 
@@ -173,7 +182,7 @@ def anthropic_model_routes(
     async def list_anthropic_models(request: Request) -> Response:
         """All models on one page, the default first."""
         powers, headers = await allowed.powers(request)
-        return _answer(listed(powers), headers)
+        return _answer(listed(powers, await away()), headers)
 
     @routes.head("/models/{model_id:path}", include_in_schema=False)
     @routes.get(
@@ -186,13 +195,13 @@ def anthropic_model_routes(
         powers, headers = await allowed.powers(request)
         model = catalog.get(model_id)
         if not powers.allows_model(model.id):
-            raise UnknownModel(model.id, tuple(one["id"] for one in listed(powers)["data"]))
-        return _answer(_fields(model), headers)
+            raise UnknownModel(model.id, tuple(filter(powers.allows_model, catalog.ids)))
+        return _answer(_fields(model, await away()), headers)
 
     return routes
 
 
-def _fields(model: ChatModel) -> dict[str, Any]:
+def _fields(model: ChatModel, gone: Collection[str]) -> dict[str, Any]:
     return {
         "type": "model",
         "id": model.id,
@@ -201,4 +210,5 @@ def _fields(model: ChatModel) -> dict[str, Any]:
         "lifecycle": "active",
         "max_input_tokens": model.context_length,
         "max_tokens": model.context_length,
+        **unavailable_field(model.id, gone),
     }

@@ -1,6 +1,6 @@
 """The documentation of routes: their headers, errors and bodies in OpenAPI, and the pages that show it."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -241,9 +241,14 @@ class Health(BaseModel):
     """`ok`, or why not."""
 
     status: str
+    unavailable: list[str] = Field(
+        default=[], description="Models that cannot be started now; not there where all can."
+    )
 
 
-def health_routes(ready: Callable[[], Awaitable[bool]]) -> APIRouter:
+def health_routes(
+    ready: Callable[[], Awaitable[bool]], away: Callable[[], Awaitable[Collection[str]]]
+) -> APIRouter:
     routes = APIRouter(tags=["health"])
 
     # Load tools look for it below the address that they are given.
@@ -262,16 +267,19 @@ def health_routes(ready: Callable[[], Awaitable[bool]]) -> APIRouter:
             200: {"headers": REQUEST_ID_HEADER},
             503: {
                 "model": Health,
-                "description": "The default model is not up.",
+                "description": "The default model is not up, or it cannot be started and no other is up.",
                 "headers": REQUEST_ID_HEADER,
             },
         },
     )
     async def readiness() -> Response:
-        """The default model has a replica that answers."""
-        if await ready():
-            return JSONResponse({"status": "ok"})
-        return JSONResponse({"status": "starting"}, status_code=503, headers={"Retry-After": "5"})
+        """The default model has a replica that answers; where it cannot be started, any other has."""
+        is_ready = await ready()
+        gone = sorted(await away())
+        body = {"status": "ok" if is_ready else "starting", **({"unavailable": gone} if gone else {})}
+        if is_ready:
+            return JSONResponse(body)
+        return JSONResponse(body, status_code=503, headers={"Retry-After": "5"})
 
     return routes
 

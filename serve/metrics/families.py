@@ -265,6 +265,7 @@ _ROWS = (
     # Replicas as Ray has them.
     _gauge("pith_replicas_running", "Replicas that take requests.", "model"),
     _gauge("pith_replicas_wanted", "Replicas that run or are being started.", "model"),
+    _gauge("pith_model_away", "1 for a model that cannot be started; the others serve.", "model", "reason"),
     # The spool and the ledger, read when asked.
     _gauge("pith_spool_waiting_events", "Usage events in the spool that wait for the ledger."),
     _gauge("pith_spool_refused_events", "Usage events that the ledger refused for good."),

@@ -1,4 +1,4 @@
-"""The spool's disk, which can be filled at any moment: a small one of its own, or else a limit on file size."""
+"""The disk of the spool, and of SQLite's ledger, which can be filled: a small one, or a limit on file size."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ BLOCK = b"\0" * 4096
 
 
 class TinyDisk:
-    """A tmpfs of four megabytes. Writing to it when it is full fails with ENOSPC, as on a real full disk."""
+    """A tmpfs of some megabytes. Writing to it when it is full fails with ENOSPC, as on a real full disk."""
 
     kind = "a full tmpfs"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, size_kib: int) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        mount = ["mount", "-t", "tmpfs", "-o", f"size={SIZE_KIB}k", "tmpfs", str(folder)]
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={size_kib}k", "tmpfs", str(folder)]
         subprocess.run(mount, check=True, capture_output=True)
 
     def fill(self, pids: Sequence[int]) -> None:
@@ -65,8 +65,8 @@ class LimitedFiles:
 SpoolDisk = TinyDisk | LimitedFiles
 
 
-def spool_disk(folder: Path) -> SpoolDisk:
+def spool_disk(folder: Path, size_kib: int = SIZE_KIB) -> SpoolDisk:
     if shutil.which("mount"):
         with suppress(subprocess.CalledProcessError):
-            return TinyDisk(folder)
+            return TinyDisk(folder, size_kib)
     return LimitedFiles(folder)

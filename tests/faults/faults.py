@@ -7,51 +7,14 @@ import os
 import random
 import signal
 
-from billing.ledger.leases import LeaseTimes
 from tests.faults.compressor import TROUBLES, break_compressor, mend_compressor
 from tests.faults.engine import break_engine, mend_engine
+from tests.faults.fault import SHORT_LEASE, Fault
 from tests.faults.ledger_link import lose_answers
-from tests.faults.world import LedgerKind, World
+from tests.faults.scarcity import ClocksJump, FullDisk, NoFileHandles, NoMemory, SlowLedger, SlowRedis
+from tests.faults.world import World
 
-# The leases of the dead end within the run: short enough to wait for.
-SHORT_LEASE = LeaseTimes(ttl_s=0.9, renew_every_s=0.2)
 MONTH_S = 31 * 24 * 3600
-BOTH: tuple[LedgerKind, ...] = ("sqlite", "postgresql")
-
-
-class Fault:
-    """One kind of fault. `strike` at a random moment of the load, `repair` a random moment later."""
-
-    name = ""
-    ledgers: tuple[LedgerKind, ...] = BOTH
-    # With nobody dead, each hold must be closed by its own request, and each stream that began be billed.
-    everyone_lives = True
-    # An engine raises what no engine may.
-    may_err = False
-    # Whether something that a chat needs is broken.
-    chats_may_fail = True
-    lease = LeaseTimes()
-    database_timeout_s = 30.0
-    drain_s = 5
-    leavers = 0.0
-    longest_tokens = 24
-    on_redis = False
-    # Every other run may go on while the ledger is away.
-    allowances = ("0",)
-    needs_disk = False
-    collects = False
-    # The share of clients that send or read slowly, or stop reading.
-    dawdlers = 0.05
-    outage_s = (0.0, 0.3)
-
-    def __init__(self, rng: random.Random) -> None:
-        self.rng = rng
-
-    async def strike(self, world: World) -> None:
-        raise NotImplementedError
-
-    async def repair(self, world: World) -> None:
-        """Nothing, where nothing is left broken."""
 
 
 class KillIngress(Fault):
@@ -285,4 +248,10 @@ FAULTS: tuple[type[Fault], ...] = (
     ClockJumps,
     SlowClients,
     HookFails,
+    ClocksJump,
+    SlowLedger,
+    SlowRedis,
+    FullDisk,
+    NoFileHandles,
+    NoMemory,
 )

@@ -25,7 +25,7 @@ from serve.metrics.counts import Counts
 from serve.transparency.sequencing import sequencing
 from tests.faults.compressor import FakeSwitchedCompressor
 from tests.faults.engine import FakeWitnessedEngine
-from tests.faults.ledger_link import FakeForgetfulDatabase, clock_of
+from tests.faults.ledger_link import FakeForgetfulDatabase, clock_of, follow_wall_clock
 from tests.forked import processes
 
 START_S = 300.0
@@ -120,6 +120,7 @@ def run_ingress(plan: IngressPlan, ready: Connection) -> None:
 
 async def _serve(plan: IngressPlan, ready: Connection) -> None:
     """As a replica does: SIGTERM lets running requests end within the drain time."""
+    follow_wall_clock(plan.folder)
     told_to_stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told_to_stop.set)
     engine = FakeWitnessedEngine(plan.folder, token_s=plan.token_s)

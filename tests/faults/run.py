@@ -18,7 +18,8 @@ from tests.faults.administering import administering
 from tests.faults.archiving import Archivist, archiving_under_load
 from tests.faults.audit import Tally, check, settled, statuses
 from tests.faults.disk import SpoolDisk, spool_disk
-from tests.faults.faults import FAULTS, Fault
+from tests.faults.fault import Fault
+from tests.faults.faults import FAULTS
 from tests.faults.load import Load
 from tests.faults.watch import Watcher
 from tests.faults.world import Machines, Setup, World, new_world
@@ -77,6 +78,7 @@ async def run_case(
         others=_others(rng),
         own_spools=rng.random() < 0.5,
         collects=fault.collects,
+        slow_link=fault.slow_link,
     )
     with _disk(fault) as disk:
         async with new_world(setup, machines, disk) as world:
@@ -211,7 +213,7 @@ def _disk(fault: Fault) -> Iterator[SpoolDisk | None]:
         yield None
         return
     with tempfile.TemporaryDirectory(prefix="pith-faults-disk-") as folder:
-        disk = spool_disk(Path(folder) / "spool")
+        disk = spool_disk(Path(folder) / "spool", fault.disk_kib)
         try:
             yield disk
         finally:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.faults import ClockJumps, Fault, HookFails, KillIngress, KillPostgres
+from tests.faults.fault import Fault
+from tests.faults.faults import ClockJumps, HookFails, KillIngress, KillPostgres
 from tests.faults.run import Case, run_case
 from tests.faults.world import Machines
 

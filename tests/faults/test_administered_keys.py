@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.faults import ClockJumps, Fault, KillIngress, KillPostgres
+from tests.faults.fault import Fault
+from tests.faults.faults import ClockJumps, KillIngress, KillPostgres
 from tests.faults.run import Case, run_case
 from tests.faults.world import Machines
 

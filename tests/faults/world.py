@@ -6,7 +6,7 @@ import asyncio
 import json
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,10 +34,11 @@ from tests.faults.disk import SpoolDisk
 from tests.faults.engine import witnessed_tokens
 from tests.faults.hook import HOOK_S, write_hook
 from tests.faults.ingress import Ingress, IngressPlan
-from tests.faults.ledger_link import set_clock
+from tests.faults.ledger_link import set_clock, set_wall_clock
 from tests.faults.postgres import OwnPostgres, free_port
 from tests.faults.prices import COMPRESSION_PRICES, COUNTED_COMPRESSION_PRICE, PRICES, PinnedPrice
 from tests.faults.redis_server import OwnRedis
+from tests.faults.slow_link import SlowLink, slow_link
 from tests.migrated import migrated_file
 
 LedgerKind = Literal["sqlite", "postgresql"]
@@ -74,6 +75,8 @@ class Setup:
     # What is uncollected is cut at a cent, and handed to a payment system that fails.
     collects: bool = False
     open_files: int | None = None
+    # The servers reach PostgreSQL, or Redis, by a link that may be slow.
+    slow_link: Literal["", "ledger", "redis"] = ""
 
 
 @dataclass(frozen=True)
@@ -150,6 +153,7 @@ class World:
     customers: Sequence[Customer]
     servers: list[Ingress] = field(default_factory=list)
     disk: SpoolDisk | None = None
+    link: SlowLink | None = None
     # What its servers are made with.
     ingress: Callable[[IngressPlan], Ingress] = Ingress
     _starting: list[Path] = field(default_factory=list)
@@ -214,6 +218,12 @@ class World:
         else:
             await self.machines.set_postgres_clock(self.plan.settings.billing.database_url, ahead_s)
 
+    async def set_all_clocks(self, ahead_s: float) -> None:
+        """The clocks of the servers' processes, and of their ledger."""
+        set_wall_clock(self.folder, ahead_s)
+        if self.setup.ledger == "postgresql":
+            await self.set_clock(ahead_s)
+
     async def stop_servers(self) -> list[int]:
         """SIGTERM for all; their exit statuses."""
         for server in self.servers:
@@ -231,15 +241,16 @@ async def new_world(
     """A workspace and a running service. The servers are stopped at the end, and nothing of the run is kept."""
     with tempfile.TemporaryDirectory(prefix="pith-faults-") as name:
         folder = Path(name)
-        url = await machines.ledger_url(setup.ledger, folder)
+        url = await machines.ledger_url(setup.ledger, disk.folder if disk else folder)
         settings = _settings(setup, folder, url, machines, disk)
         customers = await _prepare(settings, setup)
-        until = ExitStack()
+        until = AsyncExitStack()
+        link, linked = await _linked(settings, setup, machines, until)
         coordinator_folder = (
             until.enter_context(_coordinator_folder(settings)) if setup.with_coordinator else None
         )
         plan = IngressPlan(
-            settings,
+            linked,
             folder,
             setup.token_s,
             setup.database_timeout_s,
@@ -247,7 +258,7 @@ async def new_world(
             coordinator_folder,
             setup.lease,
         )
-        world = World(setup, folder, plan, machines, customers, disk=disk, ingress=ingress)
+        world = World(setup, folder, plan, machines, customers, disk=disk, link=link, ingress=ingress)
         try:
             await world.set_clock(0)
             async with asyncio.TaskGroup() as starts:
@@ -257,7 +268,20 @@ async def new_world(
         finally:
             for server in world.servers:
                 await server.kill()
-            until.close()
+            await until.aclose()
+
+
+async def _linked(
+    settings: Settings, setup: Setup, machines: Machines, until: AsyncExitStack
+) -> tuple[SlowLink | None, Settings]:
+    """The link, where there is one, and the settings of servers that use it."""
+    if setup.slow_link == "" or (setup.slow_link == "ledger" and setup.ledger == "sqlite"):
+        return None, settings
+    running = machines.running_postgres() if setup.slow_link == "ledger" else machines.running_redis()
+    link = await until.enter_async_context(slow_link(running.port))
+    key = "database_url" if setup.slow_link == "ledger" else "rate_limit_storage"
+    url = str(getattr(settings.billing, key)).replace(f":{running.port}", f":{link.port}")
+    return link, settings.model_copy(update={"billing": settings.billing.model_copy(update={key: url})})
 
 
 @contextmanager

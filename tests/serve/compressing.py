@@ -49,7 +49,7 @@ from models.fake_engine import FakeEngine
 from serve.account.proof import Prover
 from serve.account.route import AccountReader
 from serve.api import Services, create_api
-from serve.catalog.offered import RunningModels, catalog_of
+from serve.catalog.offered import catalog_of, none_away, running_models
 from serve.chat.service import ChatService
 from serve.compress.demo import DemoLimits
 from serve.compress.prompt import MessagesService
@@ -424,12 +424,13 @@ async def compressing(
         limiter=limiter,
         prices=book,
         ready=ready,
+        away=none_away,
         metrics=metrics.http,
         clock=clock,
         max_body_bytes=MAX_BODY_BYTES,
         collection_threshold_cents=100,
         account=AccountReader(database, Prover(database, notes.signer(b"of the tests"), None, clock)),
-        playground=about_of(settings, catalog, compresses=False, running=RunningModels(engines, {}).now),
+        playground=about_of(settings, catalog, compresses=False, running=running_models(engines, {}).now),
         compress=CompressRoutes(service, messages, demo, DEMO_MAX_CHARS, batch_concurrency, DEMO_DEADLINE_S),
     )
     found = Compressing(

@@ -30,7 +30,7 @@ from models.engine import Engine, EngineChunk, EngineRequest, PromptBound
 from models.fake_engine import FakeEngine
 from serve.app import build_service, open_ledger
 from serve.batches.wiring import BatchRoom
-from serve.catalog.offered import catalog_of
+from serve.catalog.offered import Away, catalog_of, none_away
 from serve.compressors.compressor import RunningModel
 from serve.config.settings import Settings
 from serve.metrics.background import TraceMetrics
@@ -378,6 +378,7 @@ async def serving(
     retrievers: Mapping[str, RetrievalModel] | None = None,
     compressors: Mapping[str, RunningModel] | None = None,
     refusals: Refusals | None = None,
+    ask_away: Away = none_away,
     **fields: Any,
 ) -> AsyncIterator[Served]:
     """The service with its own ledger: in `folder`, or where `billing` says. `renewed` gives it a key."""
@@ -405,6 +406,7 @@ async def serving(
         compressors=compressors,
         refusals=refusals,
         tracer=tracing.tracer,
+        ask_away=ask_away,
     )
     accounts = Accounts(database, pepper=read_pepper(settings.state_dir))
     try:

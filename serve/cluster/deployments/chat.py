@@ -15,6 +15,7 @@ import ray
 
 from models.engine import EngineFault, EngineRequest, ReplicaEngine
 from models.engine_kinds import EngineSpec, start_engine
+from serve.cluster.deployments.starting import paced
 from serve.cluster.ray_insides.ray_serve import PortCheck
 from serve.cluster.replicas.port import Ports, Replica
 from serve.cluster.replicas.shared import SharedReplica
@@ -45,6 +46,7 @@ class ChatReplica:
     """The shell that Ray Serve calls; requests go past it, to the replica's own port. Its logic is
     `serve.cluster.replicas.port.Replica`, or that of `serve.cluster.replicas.shared` for models that take turns."""
 
+    @paced
     async def __init__(  # type: ignore[misc]
         self, kind: str, specs: Sequence[EngineSpec], turns: TurnTerms | None, terms: ReplicaTerms
     ) -> None:

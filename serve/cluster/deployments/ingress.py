@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +84,10 @@ def _start(settings: Settings, counts: Counts, places: Places, run_folder: Path 
     from billing.store.database import open_database
     from serve.app import start_service
     from serve.cluster.replicas.pool import ReplicaClient
+    from serve.cluster.replicas.status import asked_applications, models_away
+
+    async def ask_away() -> frozenset[str]:
+        return all_away(settings, models_away(await asyncio.to_thread(asked_applications)))
 
     client = ReplicaClient()
     engines = _engines(settings, counts, places, client)
@@ -93,9 +99,19 @@ def _start(settings: Settings, counts: Counts, places: Places, run_folder: Path 
         database=open_database(settings.billing.database_url),
         run_folder=run_folder,
         counts=counts,
+        ask_away=ask_away,
     )
     service.closing += [*(engines[model.id].close for model in settings.engine_models), client.close]
     return service
+
+
+def all_away(settings: Settings, away: Collection[str]) -> frozenset[str]:
+    """Those away, and what others have no processes of their own for: adapters, and models on a compressor's
+    weights."""
+    adapters = [model.id for model in settings.models if model.adapter and model.adapter.of in away]
+    hosts = {model.id: host_of(model, settings.compression.models) for model in settings.retrieval_models}
+    hosted = [model_id for model_id, host in hosts.items() if host is not None and host.id in away]
+    return frozenset([*away, *adapters, *hosted])
 
 
 def with_address(settings: Settings, node: str) -> Settings:

@@ -16,6 +16,7 @@ from serve.cluster.replicas.applications import (
     OPS_APP,
     models_of,
 )
+from serve.cluster.replicas.status import asked_applications, models_away
 from serve.config.settings import Settings
 from serve.logs.outlet import begin_logs
 from serve.metrics.counts import ENGINES, metrics_folder
@@ -27,6 +28,7 @@ from serve.metrics.ops_port import CountedFiles
 # Longer than Ray's controller takes for an answer; then what it said before is shown.
 PATIENCE_S = 2.0
 RUNNING, LEAVING = "RUNNING", "STOPPING"
+LONGEST_LABEL = 300
 Counts = Mapping[str, tuple[int, int]]
 logger = logging.getLogger("pith.metrics")
 TAKE_IN_S = 2.0
@@ -37,6 +39,7 @@ class ReplicaCounts(Collector):
 
     def __init__(self) -> None:
         self._counts: Counts = {}
+        self._away: Mapping[str, str] = {}
         self._asking: threading.Thread | None = None
 
     def collect(self) -> Iterable[Metric]:
@@ -44,27 +47,29 @@ class ReplicaCounts(Collector):
             self._asking = threading.Thread(target=self._ask, daemon=True)
             self._asking.start()
         self._asking.join(PATIENCE_S)
-        return replica_gauges(self._counts)
+        return replica_gauges(self._counts, self._away)
 
     def _ask(self) -> None:
         ray = sys.modules.get("ray")
         if ray is None or not ray.is_initialized():
             return
-        from ray import serve
-
         try:
-            self._counts = counts_of(serve.status().applications)
+            applications = asked_applications()
+            self._counts, self._away = counts_of(applications), models_away(applications)
         except Exception as error:
             # While it starts or stops, Ray raises all kinds; a metric that fails takes no other with it.
             logger.warning("the counts of replicas are those of the last scrape: %s", error)
 
 
-def replica_gauges(counts: Counts) -> list[Metric]:
+def replica_gauges(counts: Counts, away: Mapping[str, str]) -> list[Metric]:
+    gone = collected_gauge("pith_model_away")
+    for model, reason in away.items():
+        gone.add_metric([model, reason[:LONGEST_LABEL]], 1)
     running, wanted = collected_gauge("pith_replicas_running"), collected_gauge("pith_replicas_wanted")
     for model, (is_up, is_to_be) in counts.items():
         running.add_metric([model], is_up)
         wanted.add_metric([model], is_to_be)
-    return [running, wanted]
+    return [running, wanted, gone]
 
 
 def counts_of(applications: Mapping[str, Any]) -> Counts:

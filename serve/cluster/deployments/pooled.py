@@ -18,6 +18,7 @@ from models.embedding_backends import Computed, RetrievalJob
 from models.engine import EngineFault
 from serve.cluster.deployments.deployment_options import at_most, pooled_options
 from serve.cluster.deployments.retrieval_replica import computed_in_pool, start_replica
+from serve.cluster.deployments.starting import paced
 from serve.cluster.ray_insides.ray_serve import PortCheck
 from serve.config.compression_models import CompressionModelSettings, plan_of_model, spec_of
 from serve.config.retrieval_models import RetrievalModelSettings
@@ -29,6 +30,7 @@ from serve.metrics.counts import open_counts
 class CompressReplica:
     """A compression model's replica. Its logic is `compression.workers.pooled_model.PooledModel`."""
 
+    @paced
     async def __init__(self, model: CompressionModelSettings, settings: Settings, logs: LogPlan) -> None:  # type: ignore[misc]
         begin_logs(logs)
         counts = open_counts(settings, "compressor", model=model.id)
@@ -76,6 +78,7 @@ def build_compressor(
 class RetrievalDeployment:
     """The shell that Ray Serve calls; the work is a `models.embedding_backends.RetrievalReplica`'s."""
 
+    @paced
     async def __init__(self, model: RetrievalModelSettings, settings: Settings, logs: LogPlan) -> None:  # type: ignore[misc]
         begin_logs(logs)
         open_counts(settings, "retrieval", model=model.id)

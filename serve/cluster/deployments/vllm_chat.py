@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 from ray import serve
 
 from models.adapters import read_adapter
+from models.checkpoint import BrokenCheckpoint, fault_of
 from models.engine_kinds import ENGINE_KINDS, EngineSpec
 from models.grammar.trials import TrialTerms
 from models.vllm.core_process import fork_cores, importing, start_forking
 from serve.cluster.deployments.chat import ChatReplica, ReplicaTerms
 from serve.cluster.deployments.deployment_options import at_most, chat_options
+from serve.cluster.deployments.starting import paced
 from serve.config.capacity.placement import placement_group, worker_bundle
 from serve.config.chat_models import ModelSettings, adapter_source, lora_arguments, max_rank_of
 from serve.config.server_settings import TracingSettings
@@ -41,6 +43,7 @@ NOTHING_TO_FETCH = "serve.cluster.ray_insides.ray_serve_llm.NothingToFetch"
 class VLLMChatReplica(ChatReplica):
     """A `ChatReplica` whose engines are those that Ray Serve LLM's servers have started."""
 
+    @paced
     async def __init__(  # type: ignore[misc]
         self,
         group: EngineGroup,
@@ -52,6 +55,10 @@ class VLLMChatReplica(ChatReplica):
         run_folder: Path | None,
     ) -> None:
         outlet, tell = begin_logs(terms.logs), teller(run_folder, group.name)
+        # Before seconds are spent on it.
+        for spec in specs:
+            if fault := fault_of(spec.checkpoint):
+                raise BrokenCheckpoint(f"{spec.model_id}: {fault}")
         tell("importing vLLM")
         forks_cores = group.first.accelerator.kind == "cpu"
         if tracing is not None:

@@ -48,7 +48,7 @@ RAY_ENVIRONMENT = {
     # Ray Serve LLM's own hook does nothing and would take the place of ours.
     "RAYLLM_ENABLE_WORKER_PROCESS_SETUP_HOOK": "0",
 }
-NOTED_AT = b"pith:started_serve"
+NOTED_AT, FAILED_AT = b"pith:started_serve", b"pith:failed_starts:"
 logger = logging.getLogger("pith.loopback")
 SETUP_HOOK = "serve.cluster.ray_insides.ray_serve.bind_to_loopback"
 ALL_INTERFACES = frozenset({"[::]", "0.0.0.0"})
@@ -221,6 +221,19 @@ def is_started_by_pith() -> bool:
 
     noted, running = _internal_kv_get(NOTED_AT), controller_id()
     return running is not None and noted == running.encode()
+
+
+def failed_starts(application: str) -> int:
+    """How many starts of its replicas have failed since one succeeded."""
+    from ray.experimental.internal_kv import _internal_kv_get
+
+    return int(_internal_kv_get(FAILED_AT + application.encode()) or 0)
+
+
+def note_failed_starts(application: str, number: int) -> None:
+    from ray.experimental.internal_kv import _internal_kv_put
+
+    _internal_kv_put(FAILED_AT + application.encode(), str(number).encode(), overwrite=True)
 
 
 class PortsOpen(RuntimeError):

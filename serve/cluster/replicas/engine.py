@@ -11,11 +11,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ray import serve
 from ray.exceptions import RayError, TaskCancelledError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RayServeException
 from ray.serve.handle import DeploymentHandle, DeploymentResponse
-from ray.serve.schema import ReplicaState
 
 from compression.pipeline.compression_model import (
     NO_TERMS,
@@ -29,11 +27,13 @@ from models.embedding_backends import Computed, RetrievalJob
 from models.engine import EngineChunk, EngineFault, EngineRequest, PromptBound, ScoredReply
 from models.errors import EngineDied, EngineFailed, EngineTimedOut, EngineUnavailable
 from models.surviving import surviving
+from serve.catalog.offered import UNAVAILABLE
 from serve.cluster.replicas.address import ADDRESS_KEY, Address
 from serve.cluster.replicas.applications import BOUND_KEY
 from serve.cluster.replicas.pool import ReplicaClient, ReplicaGone, Replicas, ReplyBroken
 from serve.cluster.replicas.port import is_last
 from serve.cluster.replicas.spare_scores import scored_reply
+from serve.cluster.replicas.status import ReplicaStatus
 from serve.config.chat_models import ReplicaSettings
 from serve.config.server_settings import ServerSettings
 from serve.fairness.places import QueueFull
@@ -41,32 +41,7 @@ from serve.fairness.places import QueueFull
 if TYPE_CHECKING:
     from serve.metrics.background import Waits
 
-STATUS_TTL_S = 1.0
 Failure = Callable[[str], Exception]
-
-
-class ReplicaStatus:
-    """Asks the controller at most once a second."""
-
-    def __init__(self, application: str) -> None:
-        self._application = application
-        self._seen = (float("-inf"), False)
-
-    async def is_running(self) -> bool:
-        asked_at, running = self._seen
-        if time.monotonic() - asked_at >= STATUS_TTL_S:
-            running = await asyncio.to_thread(self._has_running_replica)
-            self._seen = (time.monotonic(), running)
-        return running
-
-    def _has_running_replica(self) -> bool:
-        application = serve.status().applications.get(self._application)
-        if application is None:
-            return False
-        return any(
-            deployment.replica_states.get(ReplicaState.RUNNING, 0) > 0
-            for deployment in application.deployments.values()
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +66,19 @@ async def answer_of(response: DeploymentResponse, model_id: str, within_s: float
         response.cancel()
         raise
     except (BackPressureError, DeploymentUnavailableError) as error:
-        raise failures.full(f"{model_id}: no replica can take the request") from error
+        raise failures.full(refusal(model_id, error)) from error
     except (TaskCancelledError, RayError, RayServeException) as error:
         raise failures.died(f"{model_id}: the model died while it worked on this") from error
     if isinstance(answer, CompressionFault | EngineFault):
         raise answer.error()
     return answer
+
+
+def refusal(model_id: str, error: Exception) -> str:
+    """Words for a request that no replica can take: the caller learns that the model is away, and not why."""
+    if isinstance(error, DeploymentUnavailableError):
+        return f"{model_id} {UNAVAILABLE}"
+    return f"{model_id}: no replica can take the request"
 
 
 class RayCompressor:
@@ -215,7 +197,7 @@ class RayEngine:
         except _Overdue as overdue:
             raise EngineFailed(f"{request.model_id}: {overdue}") from None
         except (BackPressureError, DeploymentUnavailableError, QueueFull) as error:
-            raise self._no_replica(request) from error
+            raise self._refused(refusal(request.model_id, error)) from error
         except (ReplyBroken, TaskCancelledError, RayError, RayServeException) as error:
             raise EngineDied(
                 f"{request.model_id}: the engine died while it worked on this request"
@@ -259,7 +241,7 @@ class RayEngine:
         """The prompt's tokens, as a replica counts them; one that is started for it gets the time to start."""
         failures = Failures(
             late=lambda _: self._timeout_error(request, taken=False),
-            full=lambda _: self._no_replica(request),
+            full=self._refused,
             died=lambda _: EngineFailed(f"{request.model_id}: the engine died while it counted the prompt"),
         )
         response = self._counting.remote(request, beyond_context=beyond_context)
@@ -270,7 +252,7 @@ class RayEngine:
         and none is kept."""
         running = self._replicas.said(ADDRESS_KEY)
         if not running:
-            raise self._no_replica(request)
+            raise self._refused(f"{request.model_id}: no replica can take the request")
         address, item = Address(**random.choice(running)), None
         items = self._client.generate(address, replace(request, score=tuple(reply)))
         try:
@@ -285,10 +267,8 @@ class RayEngine:
             raise item.error()
         return scored_reply(item.data)
 
-    def _no_replica(self, request: EngineRequest) -> EngineUnavailable:
-        return EngineUnavailable(
-            f"{request.model_id}: no replica can take the request", retry_after_s=self._server.retry_after_s
-        )
+    def _refused(self, why: str) -> EngineUnavailable:
+        return EngineUnavailable(why, retry_after_s=self._server.retry_after_s)
 
     def _timeout_error(self, request: EngineRequest, *, taken: bool) -> EngineFailed | EngineUnavailable:
         if taken:

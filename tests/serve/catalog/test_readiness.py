@@ -8,7 +8,7 @@ import pytest
 
 from models.fake_engine import FakeEngine
 from serve.catalog import offered
-from serve.catalog.offered import RunningModels
+from serve.catalog.offered import running_models
 
 pytestmark = pytest.mark.asyncio
 
@@ -27,7 +27,7 @@ class FakeCounting(FakeEngine):
 
 async def test_a_crowd_asks_each_model_once() -> None:
     up, down = FakeCounting(), FakeCounting(is_ready=False)
-    models = RunningModels({"up": up, "down": down}, {})
+    models = running_models({"up": up, "down": down}, {})
     found = await asyncio.gather(*(models.now() for _ in range(100)))
     assert all(one == {"up": True, "down": False} for one in found)
     await models.now()
@@ -37,7 +37,7 @@ async def test_a_crowd_asks_each_model_once() -> None:
 async def test_what_was_told_is_asked_again_when_it_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offered, "TOLD_AGAIN_S", 0)
     engine = FakeCounting(is_ready=False)
-    models = RunningModels({"one": engine}, {})
+    models = running_models({"one": engine}, {})
     assert await models.now() == {"one": False}
     engine.is_ready = True
     assert await models.now() == {"one": True}
@@ -46,7 +46,7 @@ async def test_what_was_told_is_asked_again_when_it_is_old(monkeypatch: pytest.M
 async def test_a_model_that_owes_an_answer_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offered, "TOLD_AGAIN_S", 0)
     engine = FakeCounting()
-    models = RunningModels({"one": engine}, {}, patience_s=0.01)
+    models = running_models({"one": engine}, {}, patience_s=0.01)
     assert await models.now() == {"one": True}
     engine.answers = False
     # As it was, and nobody waits for long.

@@ -21,7 +21,7 @@ from billing.usage import UsageFigures, now
 from models.embedding_backends import RetrievalModel
 from models.fake_engine import FakeEngine
 from serve.cli.main import app
-from serve.cli.status import Readings, model_load, readings_of, reports
+from serve.cli.status import Readings, model_load, readings_of, report, reports, show
 from serve.client import PithError
 from serve.config.settings import load_settings
 from serve.money.ledger_setup import open_accounts
@@ -155,12 +155,24 @@ async def spend(config: Path) -> None:
         await each.close()
 
 
+def test_a_model_that_is_away_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    why = 'BrokenCheckpoint: beta: /models/beta/model.safetensors: was cut off: "x"'
+    label = why.replace('"', r"\"")
+    shown = f'pith_model_away{{model="beta",reason="{label}"}} 1.0\n'
+    found = report(readings_of(shown + METRICS % 110), readings_of(METRICS % 10), 1.0, {})
+    assert {row["model"]: row["away"] for row in found["models"]}["beta"] == why
+    show(found, "http://here", False, clears=False)
+    printed = capsys.readouterr().out
+    assert f"beta is away: {why}" in printed
+
+
 def test_a_models_load_is_of_the_seconds_between_two_scrapes() -> None:
     before, after = readings_of(METRICS % 10), readings_of(METRICS % 110)
     assert model_load(after, before, 4.0, "alpha") == {
         "model": "alpha",
         "replicas_running": 1,
         "replicas_wanted": 2,
+        "away": None,
         "is_awake": False,
         "in_flight": 3,
         "waiting": 1,

@@ -129,14 +129,20 @@ class FakeRun:
         count = 0 if lineup.ingress in self.broken else lineup.settings.server.ingress_replicas
         self.running[lineup.ingress] = [FakeProcess(lineup.settings, self.folder) for _ in range(count)]
 
-    def wait(self, names: Collection[str], go_on: Callable[[str], None]) -> None:
+    def wait(
+        self, names: Collection[str], go_on: Callable[[str], None], *, may_fail: Collection[str] = ()
+    ) -> Mapping[str, str]:
         for name in names:
             assert name in self.running
             while name in self.stuck:
                 go_on(name)
                 self.tick.wait(0.01)
-            if name in self.broken:
+            if name in self.broken and name not in may_fail:
                 raise StartError(f"{name} cannot start: it is broken")
+        return {name: "it is broken" for name in names if name in self.broken}
+
+    def away(self, lineup: Lineup) -> Mapping[str, str]:
+        return {app: "it is broken" for app, name in lineup.places.items() if name in self.broken}
 
     def remove(self, names: Collection[str]) -> None:
         for name in names:

@@ -15,7 +15,7 @@ import yaml
 
 from serve.cluster.deployments.ops import counts_of
 from serve.cluster.import_path import build, settings_of
-from serve.cluster.lineup import reason_of
+from serve.cluster.replicas.status import reason_of
 from serve.config.paths import ConfigError
 from tests.serve.served import settings_document
 

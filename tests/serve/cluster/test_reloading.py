@@ -19,6 +19,7 @@ from billing.store.database import open_database
 from serve.cluster import reloader
 from serve.cluster.reload_plan import HIDDEN, Asked, differences, plan_of
 from serve.cluster.replicas.applications import models_of, of_generation, without_generation
+from serve.config.paths import ConfigError
 from serve.config.settings import Settings
 from tests.integration.running import free_port, wait_for
 from tests.serve.cluster.reloading import WAIT_S, Reloading, reloading
@@ -376,6 +377,44 @@ def test_where_the_new_does_not_start_the_old_stays_in_force(server: Reloading, 
     # The next one is not in its way.
     server.run.broken.clear()
     assert server.reload()["exit"] == 0
+
+
+def test_a_model_that_is_away_is_tried_again_and_comes_back(server: Reloading) -> None:
+    server.run.broken |= {"model:beta", "model:beta@2"}
+    outcome = server.reload()
+    # It still cannot start, and nothing else was asked for.
+    assert outcome["exit"] == 1 and "model:beta: it is broken" in outcome["error"]
+    assert "model:beta" in server.run.running and "ingress@2" not in server.run.running
+    server.run.broken.discard("model:beta@3")
+    outcome = server.reload()
+    assert (outcome["exit"], outcome["started"], outcome["tried_again"]) == (
+        0,
+        ("model:beta",),
+        ("model:beta",),
+    )
+    wait_for(lambda: "model:beta" not in server.run.running, timeout_s=WAIT_S, what="the old one is gone")
+    assert server.reloader.lineup.places["model:beta"] == "model:beta@3"
+    assert server.reload()["started"] == ()
+
+
+def test_a_model_that_is_away_holds_up_no_other_change(server: Reloading) -> None:
+    server.run.broken |= {"model:beta", "model:beta@2"}
+    server.change(double_the_price)
+    assert server.reload()["exit"] == 0
+    with server.client() as http:
+        assert http.get("/v1/catalog").json()["models"][0]["output_price_per_mtok"] == 800
+
+
+def test_a_checkpoint_that_is_not_here_keeps_no_reload_from_others(tmp_path: Path) -> None:
+    """How large it is nobody can say, so that it would fit nowhere."""
+    document = settings_document(tmp_path, nodes=["cpu:16-64GB"])
+    for model in document["models"]:
+        model["size"] = {"weights_gb": 0.1, "kv_kb_per_token": 1}
+    document["models"][1] |= {"size": {}, "checkpoint": str(tmp_path / "gone")}
+    settings = Settings.model_validate(document)
+    with pytest.raises(ConfigError, match="model:beta does not fit"):
+        reloader.require_fit(settings)
+    reloader.require_fit(settings, but_for=["model:beta"])
 
 
 @pytest.mark.parametrize("stuck", ["model:beta@2", "ingress@2"])
