@@ -149,6 +149,10 @@ def _compress_routes(
     )
 
 
+# Half a second, for clients that keep their connections and ask again at once.
+FAREWELL_LOOKS, LOOK_AGAIN_S = 50, 0.01
+
+
 @dataclass(slots=True)
 class Service:
     """The running HTTP server of one ingress replica."""
@@ -183,6 +187,7 @@ class Service:
 
     async def stop(self) -> None:
         """Take no more requests, let the running ones end within the drain time, and close the ledger."""
+        await self._see_off()
         self.server.should_exit = True
         # The requests that are left end first: their holds are renewed until then.
         await asyncio.gather(self.task, return_exceptions=True)
@@ -194,6 +199,14 @@ class Service:
         await self.database.close()
         for close in self.closing:
             await close()
+
+    async def _see_off(self) -> None:
+        """Give clients that ask again on their connections a moment to hear that these end: closed without a word, a
+        request could be on its way."""
+        for _ in range(FAREWELL_LOOKS):
+            if not self.server.started or not self.retire()[0]:
+                return
+            await asyncio.sleep(LOOK_AGAIN_S)
 
 
 def start_service(

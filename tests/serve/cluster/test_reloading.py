@@ -6,7 +6,9 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -273,6 +275,27 @@ def test_prices_change_under_load_and_each_charge_is_of_one_version(server: Relo
             await database.close()
 
     assert asyncio.run(clean()) == []
+
+
+def test_who_keeps_a_connection_is_told_that_it_ends_when_its_process_stops(server: Reloading) -> None:
+    name = server.reloader.lineup.ingress
+    ends = [threading.Thread(target=process.end) for process in server.run.running[name]]
+    server.run.running[name] = []
+    kept = HTTPConnection("127.0.0.1", int(server.url.rpartition(":")[2]), timeout=WAIT_S)
+    said = []
+    with closing(kept):
+        while "close" not in said:
+            kept.request("GET", "/v1/catalog")
+            reply = kept.getresponse()
+            assert reply.status == 200 and reply.read()
+            said.append(reply.headers.get("connection", ""))
+            if len(said) == 1:
+                for end in ends:
+                    end.start()
+            assert len(said) < 10_000
+    for end in ends:
+        end.join()
+    assert len(said) >= 2
 
 
 def test_a_client_that_keeps_its_connection_meets_the_new_prices_once_the_reload_is_done(
