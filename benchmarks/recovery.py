@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import signal
 import statistics
 import subprocess
 import sys
@@ -312,7 +313,11 @@ def main() -> None:
     parser.add_argument("--kill", choices=ROLES, action="append", help="default: each of them")
     parser.add_argument("--rounds", type=count, default=3)
     parser.add_argument("--clients", type=count, default=16)
+    parser.add_argument(
+        "--fake-engine", action="store_true", help="in the place of vLLM, for kinds that are no engine's"
+    )
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
     kinds = list(dict.fromkeys(options.kill or ROLES))
     rounds: list[Round] = []
     for these in ([one for one in kinds if one not in OUTSIDE], [one for one in kinds if one in OUTSIDE]):
@@ -325,7 +330,7 @@ async def all_rounds(options: argparse.Namespace, kinds: list[str]) -> list[Roun
     """On one server."""
     rounds = []
     with ExitStack() as until_end:
-        server, redis, database = prepared(options.config, kinds[0] in OUTSIDE, until_end)
+        server, redis, database = prepared(options, kinds[0] in OUTSIDE, until_end)
         await server.start()
         stage = await asyncio.to_thread(staged, server, redis, database)
         for kind in kinds:
@@ -335,11 +340,15 @@ async def all_rounds(options: argparse.Namespace, kinds: list[str]) -> list[Roun
     return rounds
 
 
-def prepared(config: Path, is_outside: bool, until_end: ExitStack) -> tuple[Server, Redis, str]:
+def prepared(
+    options: argparse.Namespace, is_outside: bool, until_end: ExitStack
+) -> tuple[Server, Redis, str]:
     """A server to start; `is_outside`: with a Redis and a PostgreSQL, whose address comes last."""
     folder = Path(until_end.enter_context(tempfile.TemporaryDirectory(prefix="pith-recovery-")))
     redis, database = Redis(folder), ""
-    document = yaml.safe_load(config.read_text(encoding="utf-8"))
+    document = yaml.safe_load(options.config.read_text(encoding="utf-8"))
+    if options.fake_engine:
+        document["models"][0] |= {"engine": {"kind": "fake"}, "capabilities": {}}
     if is_outside:
         redis.start()
         until_end.callback(redis.kill)

@@ -96,6 +96,7 @@ THOROUGH = (
     "models/vllm",
     "patterns",
     "power_loss",
+    "test_allocations.py",
     "serve/batches",
     "serve/chat/test_compression_money.py",
     "serve/chat/test_never_dearer.py",

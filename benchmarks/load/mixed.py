@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+import secrets
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from io import BytesIO
 from typing import Any
 
 import aiohttp
@@ -79,9 +81,10 @@ class Client:
     ) -> None:
         self.url, self.public, self.ops = URL(url), public, ops
         self.rng = random.Random(seed)
+        # Its own, on a server that may have been asked before.
+        self.workspace = f"soak-{secrets.token_hex(4)}"
         self.project = self.poor_key = self.webhook = ""
         self.statuses: Counter[str] = Counter()
-        self.made = 0
 
     async def send(
         self, method: str, path: str, *, expected: int = 200, ops: bool = False, **given: Any
@@ -112,7 +115,7 @@ class Client:
     async def set_up(self, hook: str) -> str:
         """A workspace with a key, which it returns, one without money, and a webhook."""
         keys = []
-        for name, limit in (("soak", "1000"), ("poor", "0")):
+        for name, limit in ((self.workspace, "1000"), (f"{self.workspace}-poor", "0")):
             await self.admin(
                 "POST", "workspaces", json={"name": name, "spend_limit_usd": limit}, expected=201
             )
@@ -281,11 +284,11 @@ async def keys(client: Client) -> None:
 async def limits(client: Client) -> None:
     """Limits change, what was used is read, and a credit is given."""
     limit = str(client.rng.randrange(900, 1100))
-    await client.admin("PATCH", "workspaces/soak", json={"spend_limit_usd": limit})
+    await client.admin("PATCH", f"workspaces/{client.workspace}", json={"spend_limit_usd": limit})
     await client.admin("PATCH", f"projects/{client.project}", json={"max_in_flight": 5000})
-    credit = {"kind": "credit", "workspace": "soak", "usd": "0.000001", "reason": "soak"}
+    credit = {"kind": "credit", "workspace": client.workspace, "usd": "0.000001", "reason": "soak"}
     await client.admin("POST", "adjustments", json=credit, expected=201)
-    await client.admin("GET", "usage?by=key&workspace=soak")
+    await client.admin("GET", f"usage?by=key&workspace={client.workspace}")
 
 
 async def webhooks(client: Client) -> None:
@@ -295,16 +298,17 @@ async def webhooks(client: Client) -> None:
 
 async def bad_input(client: Client) -> None:
     """One of the ways to ask wrongly, and the status that each must get."""
+    json_type = {"Content-Type": "application/json"}
     chat_path, long = "/v1/chat/completions", {"role": "user", "content": "word " * 40_000}
     ways: list[tuple[str, int, dict[str, Any]]] = [
-        (chat_path, 422, {"data": b'{"messages": [', "headers": {"Content-Type": "application/json"}}),
-        (chat_path, 422, {"data": b"\0" * 100, "headers": {"Content-Type": "application/json"}}),
-        (chat_path, 422, {"data": b"[" * 50_000, "headers": {"Content-Type": "application/json"}}),
+        (chat_path, 422, {"data": b'{"messages": [', "headers": json_type}),
+        (chat_path, 422, {"data": b"\0" * 100, "headers": json_type}),
+        (chat_path, 422, {"data": b"[" * 50_000, "headers": json_type}),
         (chat_path, 422, {"json": client.chat_body(4, temperature=9)}),
         (chat_path, 422, {"json": {**client.chat_body(4), "model": "none"}}),
         (chat_path, 422, {"json": {**client.chat_body(4), "messages": []}}),
         (chat_path, 422, {"json": {**client.chat_body(4), "messages": [long]}}),
-        (chat_path, 422, {"json": {**client.chat_body(4), "filler": "x" * 9 * 2**20}}),
+        (chat_path, 422, {"data": BytesIO(orjson.dumps({"filler": "x" * 9 * 2**20})), "headers": json_type}),
         (chat_path, 400, {"json": client.chat_body(4, web_search_options={})}),
         (chat_path, 403, {"json": client.chat_body(4), "headers": bearer(WRONG_KEY)}),
         (chat_path, 402, {"json": client.chat_body(4), "headers": bearer(client.poor_key)}),

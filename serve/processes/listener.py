@@ -6,7 +6,7 @@ import mmap
 import os
 import socket
 from array import array
-from collections.abc import Callable, Collection, MutableMapping
+from collections.abc import Callable, Collection, Mapping, MutableMapping
 from dataclasses import dataclass
 from errno import EMFILE, ENFILE, ENOBUFS, ENOMEM
 from pathlib import Path
@@ -123,13 +123,19 @@ def bound_socket(host: str, port: int, *, shared: bool) -> socket.socket:
 FIRST_GIVEN, HOW_MANY, FOR_WHOM = 3, "LISTEN_FDS", "LISTEN_PID"
 
 
+def is_given_socket(environment: Mapping[str, str]) -> bool:
+    """Whether a service manager gave this process a socket."""
+    return bool(environment.get(HOW_MANY)) and environment.get(FOR_WHOM) == str(os.getpid())
+
+
 def given_socket(environment: MutableMapping[str, str], port: int) -> socket.socket | None:
     """The listening socket that a service manager keeps open over restarts, where it gave this process one. Its words
     are taken out of the environment, since they are for no other process.
 
     Raises `OSError` for anything but one TCP socket that listens on the port."""
-    number, pid = environment.pop(HOW_MANY, ""), environment.pop(FOR_WHOM, "")
-    if not number or pid != str(os.getpid()):
+    is_ours = is_given_socket(environment)
+    number, _ = environment.pop(HOW_MANY, ""), environment.pop(FOR_WHOM, "")
+    if not is_ours:
         return None
     if number != "1":
         raise OSError(f"{number} sockets were given ({HOW_MANY}), and it takes one")
