@@ -149,8 +149,8 @@ def _compress_routes(
     )
 
 
-# Half a second, for clients that keep their connections and ask again at once.
-FAREWELL_LOOKS, LOOK_AGAIN_S = 50, 0.01
+# For clients that keep their connections and ask again soon: of the drain time this part, and no more than that.
+FAREWELL_PART, FAREWELL_S, LOOK_AGAIN_S = 0.5, 2.0, 0.02
 
 
 @dataclass(slots=True)
@@ -203,9 +203,13 @@ class Service:
     async def _see_off(self) -> None:
         """Give clients that ask again on their connections a moment to hear that these end: closed without a word, a
         request could be on its way."""
-        for _ in range(FAREWELL_LOOKS):
+        drain_s = self.server.config.timeout_graceful_shutdown or 0
+        looks = int(min(FAREWELL_S, FAREWELL_PART * drain_s) / LOOK_AGAIN_S)
+        for looked in range(looks):
             if not self.server.started or not self.retire()[0]:
-                return
+                break
+            # What this takes is taken from the time for what runs.
+            self.server.config.timeout_graceful_shutdown = drain_s - (looked + 1) * LOOK_AGAIN_S  # type: ignore[assignment]
             await asyncio.sleep(LOOK_AGAIN_S)
 
 
