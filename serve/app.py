@@ -206,7 +206,8 @@ class Service:
         drain_s = self.server.config.timeout_graceful_shutdown or 0
         looks = int(min(FAREWELL_S, FAREWELL_PART * drain_s) / LOOK_AGAIN_S)
         for looked in range(looks):
-            if not self.server.started or not self.retire()[0]:
+            # A reply that runs may have begun without saying so: the next one on its connection does.
+            if not self.server.started or not any(self.retire()):
                 break
             # What this takes is taken from the time for what runs.
             self.server.config.timeout_graceful_shutdown = drain_s - (looked + 1) * LOOK_AGAIN_S  # type: ignore[assignment]
