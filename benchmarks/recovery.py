@@ -1,10 +1,12 @@
 """Failed requests and silence while a process of `pith serve` that was killed under load (SIGKILL) is replaced.
 
-    python -m benchmarks.recovery                 # starts a server of its own and kills an ingress, a core, a replica
+    python -m benchmarks.recovery                 # starts servers of its own and kills each kind of process in turn
     python -m benchmarks.recovery --kill ingress --rounds 5
 
-Clients send chat completions of 8 tokens in a closed loop: half over kept connections, half over a new one each. A
-request that came after the process was gone is counted apart from those that it may have carried.
+Clients send chat completions of 8 tokens in a closed loop (where a compression's worker is killed, compressions): half
+over kept connections, half over a new one each. A request that came after the process was gone is counted apart from
+those that it may have carried. For `redis` and `database` the server has a Redis, which is started again at once, and a
+PostgreSQL, of which one of the processes that work for the server is killed: it then ends all of them, and recovers.
 """
 
 from __future__ import annotations
@@ -16,22 +18,40 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import psutil
+import yaml
 
+from benchmarks.ledger.postgres_server import private_postgres
 from benchmarks.load.arguments import count
 from benchmarks.load.processes import role_of, tree
-from benchmarks.load.server import free_port
-from benchmarks.startup import wait_until_ready
+from benchmarks.load.server import Server, free_port, new_key, pith_server, run_pith
+from benchmarks.load.text import QUERY, made_up
 
-ROLES = {"ingress": "ingress replica", "core": "vLLM engine core", "replica": "engine replica"}
-BODY = {"messages": [{"role": "user", "content": "Tell me about the river."}], "max_tokens": 8}
+ROLES = {
+    "ingress": "ingress replica",
+    "core": "vLLM engine core",
+    "replica": "engine replica",
+    "controller": "Ray Serve controller",
+    "worker": "compression workers",
+    "redis": "Redis",
+    "database": "database",
+}
+OUTSIDE = ("redis", "database")
+CHAT = {"messages": [{"role": "user", "content": "Tell me about the river."}], "max_tokens": 8}
+COMPRESSION = {"query": QUERY, "input": made_up(3000), "compression": {"target_ratio": 0.4}}
+MODEL = "pith-mini"
+# The demo's project has limits of its own, which the load would reach.
+LIMITS = ("--requests-per-minute", "1000000", "--max-in-flight", "1000")
 WARM_UP_S, QUIET_S, DEADLINE_S, REQUEST_S = 3.0, 3.0, 180.0, 200.0
 
 
@@ -66,6 +86,8 @@ class Load:
 
     url: str
     key: str
+    path: str = "/v1/chat/completions"
+    body: dict[str, Any] = field(default_factory=lambda: CHAT)
     replies: list[Reply] = field(default_factory=list)
     stop: bool = False
 
@@ -83,13 +105,87 @@ class Load:
 
     async def _ask(self, session: aiohttp.ClientSession) -> str:
         try:
-            async with session.post(f"{self.url}/v1/chat/completions", json=BODY) as reply:
+            async with session.post(f"{self.url}{self.path}", json=self.body) as reply:
                 await reply.read()
                 return str(reply.status)
         except aiohttp.ClientConnectorError:
             return "refused"
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             return type(error).__name__
+
+
+@dataclass
+class Redis:
+    """One on loopback that keeps nothing on disk."""
+
+    folder: Path
+    port: int = field(default_factory=free_port)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        words = [
+            "redis-server",
+            "--port",
+            str(self.port),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--dir",
+            str(self.folder),
+        ]
+        self.process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A server, a key of it, and what it needs besides."""
+
+    pid: int
+    port: int
+    key: str
+    redis: Redis
+    database_port: int = 0
+
+    def victim(self, kind: str) -> psutil.Process:
+        if kind == "redis":
+            assert self.redis.process is not None
+            return psutil.Process(self.redis.process.pid)
+        found = self.backends() if kind == "database" else processes(self.pid, ROLES[kind])
+        if kind == "worker":
+            # Not the process that they are forked from.
+            found = [one for one in found if one.ppid() in {other.pid for other in found}]
+        return found[0]
+
+    def backends(self) -> list[psutil.Process]:
+        """Processes of PostgreSQL that have a connection of the server's."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                words = process.cmdline()
+                if f"port={self.database_port}" in words:
+                    found = process.children()
+            except psutil.Error:
+                continue
+        return [one for one in found if " ".join(one.cmdline()).startswith("postgres: pith ")]
+
+    def is_replaced(self, kind: str, before: list[psutil.Process], victim: psutil.Process) -> bool:
+        """Whether as many as before are up; an ingress is, when it has the port and a connection."""
+        if kind in OUTSIDE:
+            return True
+        found = [one for one in processes(self.pid, ROLES[kind]) if one != victim]
+        if kind == "ingress":
+            found = [one for one, open_ in zip(found, kept(found, self.port), strict=True) if open_]
+        return len(found) >= len(before)
 
 
 def processes(pid: int, role: str) -> list[psutil.Process]:
@@ -113,18 +209,23 @@ async def until(condition: Callable[[], bool], what: str) -> float:
     return time.monotonic() - began
 
 
-async def one_round(pid: int, port: int, key: str, kind: str, clients: int) -> Round:
-    load = Load(f"http://127.0.0.1:{port}", key)
+async def one_round(stage: Stage, kind: str, clients: int) -> Round:
+    load = Load(f"http://127.0.0.1:{stage.port}", stage.key)
+    if kind == "worker":
+        load.path, load.body = "/v1/compress", COMPRESSION
     async with asyncio.TaskGroup() as group:
         for number in range(clients):
             group.create_task(load.client(keeps_connection=number % 2 == 0))
         await asyncio.sleep(WARM_UP_S)
-        victims = processes(pid, ROLES[kind])
-        spread = kept(processes(pid, ROLES["ingress"]), port)
+        victim, before = stage.victim(kind), processes(stage.pid, ROLES[kind])
+        spread = kept(processes(stage.pid, ROLES["ingress"]), stage.port)
         killed_at = time.monotonic()
-        victims[0].kill()
+        victim.kill()
+        if kind == "redis":
+            stage.redis.kill()
+            stage.redis.start()
         # Until the system has closed its connections, a client that keeps one sends its next request there.
-        await until(lambda: is_gone(victims[0]), "the process is gone")
+        await until(lambda: is_gone(victim), "the process is gone")
         gone_at = time.monotonic()
 
         def succeeded_since() -> list[Reply]:
@@ -132,7 +233,7 @@ async def one_round(pid: int, port: int, key: str, kind: str, clients: int) -> R
 
         await until(lambda: bool(succeeded_since()), "a request that came later is answered")
         silent_s = min(one.ended for one in succeeded_since()) - killed_at
-        await until(lambda: is_replaced(pid, kind, victims, port), "another process has its place")
+        await until(lambda: stage.is_replaced(kind, before, victim), "another process has its place")
         replaced_s = time.monotonic() - killed_at
         await asyncio.sleep(QUIET_S)
         load.stop = True
@@ -144,14 +245,6 @@ def is_gone(process: psutil.Process) -> bool:
         return process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
-
-
-def is_replaced(pid: int, kind: str, victims: list[psutil.Process], port: int) -> bool:
-    """Whether as many as before are up; an ingress is, when it has the port and a connection."""
-    found = [one for one in processes(pid, ROLES[kind]) if one != victims[0]]
-    if kind == "ingress":
-        found = [one for one, open_ in zip(found, kept(found, port), strict=True) if open_]
-    return len(found) >= len(victims)
 
 
 def kept(ingresses: list[psutil.Process], port: int) -> list[int]:
@@ -220,22 +313,61 @@ def main() -> None:
     parser.add_argument("--kill", choices=ROLES, action="append", help="default: each of them")
     parser.add_argument("--rounds", type=count, default=3)
     parser.add_argument("--clients", type=count, default=16)
+    parser.add_argument(
+        "--fake-engine", action="store_true", help="in the place of vLLM, for kinds that are no engine's"
+    )
     options = parser.parse_args()
-    port = free_port()
-    command = [sys.executable, "-c", "from serve.cli.main import main; main()", "serve"]
-    command += ["--config", str(options.config), "--port", str(port), "--ops-port", str(free_port())]
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
+    kinds = list(dict.fromkeys(options.kill or ROLES))
     rounds: list[Round] = []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            key = wait_until_ready(server, lambda line: None)
-            for kind in options.kill or ROLES:
-                for _ in range(options.rounds):
-                    rounds.append(asyncio.run(one_round(server.pid, port, key, kind, options.clients)))
-                    print(json.dumps(asdict(rounds[-1])), file=sys.stderr)
-        finally:
-            server.send_signal(signal.SIGINT)
-            server.wait(60)
+    for these in ([one for one in kinds if one not in OUTSIDE], [one for one in kinds if one in OUTSIDE]):
+        if these:
+            rounds += asyncio.run(all_rounds(options, these))
     print(report(rounds, options.clients))
+
+
+async def all_rounds(options: argparse.Namespace, kinds: list[str]) -> list[Round]:
+    """On one server."""
+    rounds = []
+    with ExitStack() as until_end:
+        server, redis, database = prepared(options, kinds[0] in OUTSIDE, until_end)
+        await server.start()
+        stage = await asyncio.to_thread(staged, server, redis, database)
+        for kind in kinds:
+            for _ in range(options.rounds):
+                rounds.append(await one_round(stage, kind, options.clients))
+                print(json.dumps(asdict(rounds[-1])), file=sys.stderr)
+    return rounds
+
+
+def prepared(
+    options: argparse.Namespace, is_outside: bool, until_end: ExitStack
+) -> tuple[Server, Redis, str]:
+    """A server to start; `is_outside`: with a Redis and a PostgreSQL, whose address comes last."""
+    folder = Path(until_end.enter_context(tempfile.TemporaryDirectory(prefix="pith-recovery-")))
+    redis, database = Redis(folder), ""
+    document = yaml.safe_load(options.config.read_text(encoding="utf-8"))
+    if options.fake_engine:
+        document["models"][0] |= {"engine": {"kind": "fake"}, "capabilities": {}}
+    if is_outside:
+        redis.start()
+        until_end.callback(redis.kill)
+        database = until_end.enter_context(private_postgres(fsync=True))
+        document["billing"] |= {"database_url": f"{database}/postgres", "rate_limit_storage": redis.url}
+    own = folder / "recovery.yaml"
+    own.write_text(yaml.safe_dump(document), encoding="utf-8")
+    server = pith_server(own, folder, MODEL)
+    until_end.callback(server.stop)
+    return server, redis, database
+
+
+def staged(server: Server, redis: Redis, database: str) -> Stage:
+    """It answers; now with a key that no limit stops."""
+    key = new_key(server.folder, "recovery")
+    run_pith(server.folder, "project", "set", "recovery/main", *LIMITS)
+    assert server.process is not None
+    ports = [int(url.rpartition(":")[2] or 0) for url in (server.url, database)]
+    return Stage(server.process.pid, ports[0], key, redis, ports[1])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Requests that `pith reload` costs: a server of its own under load while prices, a limit, models and code change.
 
     python -m benchmarks.reload --requests 5000 [--clients 8] [--within-s 290]
+    python -m benchmarks.reload --restarts 50                # the whole server, behind a socket that this program keeps
 
 Half of the clients keep their connections, half open a new one each time; JSON and SSE in turn, the ledger on. It ends
 when so many requests were answered, then counts: failed ones, charges that are not what their price version says, and
@@ -15,6 +16,7 @@ import itertools
 import json
 import os
 import signal
+import socket
 import sqlite3
 import statistics
 import subprocess
@@ -80,6 +82,14 @@ class Load:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             return type(error).__name__
 
+    async def more(self, number: int) -> None:
+        """Until so many more were answered. Raises `TimeoutError`."""
+        wanted, until = self.outcomes.total() + number, time.monotonic() + REQUEST_S
+        while self.outcomes.total() < wanted:
+            if time.monotonic() > until:
+                raise TimeoutError(f"{self.outcomes.total()} answers after {REQUEST_S:g} s, not {wanted}")
+            await asyncio.sleep(PAUSE_S / 40)
+
     @property
     def is_done(self) -> bool:
         return self.outcomes.total() >= self.wanted
@@ -114,6 +124,10 @@ def _add(document: dict[str, Any]) -> None:
 
 def _remove(document: dict[str, Any]) -> None:
     document["models"].pop()
+
+
+def _fake(document: dict[str, Any]) -> None:
+    document["models"][0] |= {"engine": {"kind": "fake"}, "capabilities": {}}
 
 
 def _nothing(document: dict[str, Any]) -> None:
@@ -191,6 +205,63 @@ def report(load: Load, made: list[tuple[str, float]], folder: Path, config: Path
     return not (failed or wrong or books.returncode)
 
 
+# As systemd starts a service: the socket is its descriptor 3, and the number is its own.
+BEHIND_SOCKET = 'exec 3<&"$SOCKET"; export LISTEN_FDS=1 LISTEN_PID=$$; unset SOCKET; exec "$@"'
+
+
+@dataclass
+class Servers:
+    """One `pith serve` after another on one port, whose socket stays open."""
+
+    config: Path
+    sock: socket.socket = field(default_factory=lambda: socket.create_server(("127.0.0.1", 0), backlog=4096))
+    process: subprocess.Popen[str] | None = None
+
+    @property
+    def port(self) -> int:
+        return int(self.sock.getsockname()[1])
+
+    def start(self) -> str:
+        """Return the key when it is ready. Raises `RuntimeError`."""
+        words = [*PITH, "serve", "--config", str(self.config), "--port", str(self.port)]
+        descriptor = self.sock.fileno()
+        self.process = subprocess.Popen(
+            ["sh", "-c", BEHIND_SOCKET, "sh", *words],
+            stdout=subprocess.PIPE, text=True, pass_fds=(descriptor,),
+            env={**os.environ, "PYTHONUNBUFFERED": "1", "SOCKET": str(descriptor)},
+        )  # fmt: skip
+        key = wait_until_ready(self.process, lambda line: None)
+        # What it says of each reload would fill the pipe.
+        threading.Thread(target=deque, args=(self.process.stdout, 0), daemon=True).start()
+        return key
+
+    def stop(self) -> None:
+        if self.process is not None:
+            with suppress(ProcessLookupError):
+                self.process.send_signal(signal.SIGTERM)
+            self.process.wait(60)
+
+
+async def restarted(load: Load, servers: Servers, options: argparse.Namespace) -> list[tuple[str, float]]:
+    """How long each restart took, from SIGTERM until the next server was ready; each after some replies of the last."""
+    made: list[tuple[str, float]] = []
+    until = time.monotonic() + options.within_s
+    async with asyncio.TaskGroup() as group:
+        for number in range(options.clients):
+            group.create_task(load.client(number))
+        try:
+            while len(made) < options.restarts and time.monotonic() < until:
+                await load.more(5 * options.clients)
+                began = time.monotonic()
+                await asyncio.to_thread(servers.stop)
+                await asyncio.to_thread(servers.start)
+                made.append(("the server", time.monotonic() - began))
+                print(f"{load.outcomes.total():6} requests; restarted: {made[-1][1]:.1f} s", flush=True)
+        finally:
+            load.stop = True
+    return made
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -198,25 +269,25 @@ def main() -> None:
     parser.add_argument("--requests", type=count, default=5000)
     parser.add_argument("--clients", type=count, default=8)
     parser.add_argument("--within-s", type=count, default=290, help="no change is begun after that")
+    parser.add_argument("--restarts", type=count, help="restart the server so often, instead of reloading")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
     with tempfile.TemporaryDirectory() as name:
-        folder, port = Path(name), free_port()
+        folder = Path(name)
         config = own_config(folder)
-        command = [*PITH, "serve", "--config", str(config), "--port", str(port)]
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server:
-            try:
-                key = wait_until_ready(server, lambda line: None)
-                # What it says of each reload would fill the pipe.
-                threading.Thread(target=lambda: deque(server.stdout or (), maxlen=0), daemon=True).start()
-                load = Load(f"http://127.0.0.1:{port}", key, options.requests)
-                made = asyncio.run(run(load, config, options.clients, options.within_s))
-                is_clean = report(load, made, folder, config)
-            finally:
-                with suppress(ProcessLookupError):
-                    server.send_signal(signal.SIGTERM)
-                server.wait(60)
+        if options.restarts:
+            change(config, _fake)
+        servers = Servers(config)
+        try:
+            load = Load(f"http://127.0.0.1:{servers.port}", servers.start(), options.requests)
+            changing = (
+                restarted(load, servers, options)
+                if options.restarts
+                else run(load, config, options.clients, options.within_s)
+            )
+            is_clean = report(load, asyncio.run(changing), folder, config)
+        finally:
+            servers.stop()
     raise SystemExit(0 if is_clean else 1)
 
 

@@ -149,6 +149,10 @@ def _compress_routes(
     )
 
 
+# For clients that keep their connections and ask again soon: of the drain time this part, and no more than that.
+FAREWELL_PART, FAREWELL_S, LOOK_AGAIN_S = 0.5, 2.0, 0.02
+
+
 @dataclass(slots=True)
 class Service:
     """The running HTTP server of one ingress replica."""
@@ -183,6 +187,7 @@ class Service:
 
     async def stop(self) -> None:
         """Take no more requests, let the running ones end within the drain time, and close the ledger."""
+        await self._see_off()
         self.server.should_exit = True
         # The requests that are left end first: their holds are renewed until then.
         await asyncio.gather(self.task, return_exceptions=True)
@@ -194,6 +199,19 @@ class Service:
         await self.database.close()
         for close in self.closing:
             await close()
+
+    async def _see_off(self) -> None:
+        """Give clients that ask again on their connections a moment to hear that these end: closed without a word, a
+        request could be on its way."""
+        drain_s = self.server.config.timeout_graceful_shutdown or 0
+        looks = int(min(FAREWELL_S, FAREWELL_PART * drain_s) / LOOK_AGAIN_S)
+        for looked in range(looks):
+            # A reply that runs may have begun without saying so: the next one on its connection does.
+            if not self.server.started or not any(self.retire()):
+                break
+            # What this takes is taken from the time for what runs.
+            self.server.config.timeout_graceful_shutdown = drain_s - (looked + 1) * LOOK_AGAIN_S  # type: ignore[assignment]
+            await asyncio.sleep(LOOK_AGAIN_S)
 
 
 def start_service(

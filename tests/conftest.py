@@ -96,6 +96,8 @@ THOROUGH = (
     "models/vllm",
     "patterns",
     "power_loss",
+    "test_allocations.py",
+    "test_lifecycle.py",
     "serve/batches",
     "serve/chat/test_compression_money.py",
     "serve/chat/test_never_dearer.py",

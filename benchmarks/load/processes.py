@@ -84,6 +84,7 @@ class Held:
     memory_mib: float
     open_files: int
     connections: int = 0
+    threads: int = 0
 
 
 def held(processes: Iterable[psutil.Process]) -> list[Held]:
@@ -95,7 +96,14 @@ def held(processes: Iterable[psutil.Process]) -> list[Held]:
             sockets = process.net_connections("tcp")
             others = sum(1 for one in sockets if not one.raddr or one.raddr.port not in own)
             found.append(
-                Held(process.pid, role_of(process), memory, process.num_fds() - len(sockets), others)
+                Held(
+                    process.pid,
+                    role_of(process),
+                    memory,
+                    process.num_fds() - len(sockets),
+                    others,
+                    process.num_threads(),
+                )
             )
         except psutil.Error:
             continue

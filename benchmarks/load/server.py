@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MARK = "PITH_BENCHMARK_PROCESS"
 POLL_S = 0.25
 STOP_S = 20.0
+COMMAND_S = 600.0
 CONFIG_COPY = "pith.yaml"
 LAST_LINES = 15
 LAST_CHARACTERS = 1200
@@ -193,7 +194,7 @@ def pith_server(config: Path, folder: Path, model: str, checkout: Path = ROOT) -
 def new_key(folder: Path, workspace: str, *, compression: str | None = None, checkout: Path = ROOT) -> str:
     """A key of a workspace of its own on the ledger of the `pith_server` in `folder`, whose chats are compressed so
     by default. Raises `CannotRun`."""
-    run = partial(_run_pith, folder, checkout)
+    run = partial(run_pith, folder, checkout=checkout)
     for words in (("workspace", "create", workspace), ("project", "create", workspace, "main")):
         run(*words)
     if compression:
@@ -201,12 +202,17 @@ def new_key(folder: Path, workspace: str, *, compression: str | None = None, che
     return str(orjson.loads(run("key", "create", f"{workspace}/main"))["key"])
 
 
-def _run_pith(folder: Path, checkout: Path, *words: str) -> str:
+def run_pith(folder: Path, *words: str, checkout: Path = ROOT) -> str:
+    """What a command says on the ledger of the `pith_server` in `folder`. Raises `CannotRun` where it fails."""
     command = [*pith_command(checkout), *words, "--config", str(folder / CONFIG_COPY), "--json"]
     environment = {**os.environ, "PYTHONPATH": str(checkout)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=COMMAND_S, check=False
+    )
     if done.returncode:
-        raise CannotRun(f"pith {' '.join(words)} failed: {done.stderr.strip()[-LAST_CHARACTERS:]}")
+        raise CannotRun(
+            f"pith {' '.join(words)} failed: {(done.stderr or done.stdout).strip()[-LAST_CHARACTERS:]}"
+        )
     return done.stdout
 
 

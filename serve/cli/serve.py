@@ -99,10 +99,12 @@ def with_ops_port(settings: Settings, port: int | None) -> Settings:
 
 def require_free_ports(settings: Settings) -> None:
     """Raises `ConfigError` when something listens there already, or the address is not this machine's."""
+    from serve.processes.listener import is_given_socket
+
     server, ops = settings.server, settings.ops
     with ExitStack() as held:
-        # A cluster's HTTP processes are where Ray puts them.
-        if settings.ray.address is None:
+        # A cluster's HTTP processes are where Ray puts them. A service manager's socket listens already.
+        if settings.ray.address is None and not is_given_socket(os.environ):
             held.enter_context(free_port(server.host, server.port, "PORT= or --port"))
         if ops.port:
             # While the first is held, so that one port for both is refused too.

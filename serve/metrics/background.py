@@ -1,5 +1,6 @@
 """Metrics of queues, and of work that no request waits for: upkeep, webhooks, retained originals, exported spans."""
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from threading import Lock
@@ -43,9 +44,12 @@ class UpkeepMetrics:
         self._failing = {task: families.gauge("pith_background_failing_seconds", task) for task in TASKS}
         self._failures = families.counters("pith_background_failures", last=TASKS)
         self._written_off = families.counter("pith_written_off_usd")
+        self._tasks = families.gauge("pith_event_loop_tasks")
         self._deleted = families.counters("pith_originals_deleted", last=DELETED)
 
     def observe(self, task: str, failing_s: float) -> None:
+        """Called in the event loop, after each round."""
+        self._tasks.set(len(asyncio.all_tasks()))
         self._failing[task].set(failing_s)
         if failing_s:
             self._failures[task].inc()

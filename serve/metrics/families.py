@@ -73,6 +73,7 @@ _ROWS = (
     ),
     _gauge("pith_http_requests_in_flight", "HTTP requests that are being answered."),
     _gauge("pith_ingress_replicas", "HTTP processes that are running."),
+    _gauge("pith_event_loop_tasks", "Tasks of the event loops that do upkeep, as of their last rounds."),
     _counter(
         "pith_rate_limit_refusals",
         "Requests refused with 429, by scope and kind of limit.",

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from billing.rate_limits.counters import MemoryCounters
-from serve.processes.listener import BACKLOG, NO_SLOT, ConnectionCounts, bound_socket
+from serve.processes.listener import BACKLOG, NO_SLOT, ConnectionCounts, bound_socket, given_socket
 from serve.processes.rate_limit_counters import CountersServer
 from serve.processes.run_folder import COUNTERS_SOCKET, LISTENER_SOCKET
 
@@ -29,11 +29,11 @@ class Coordinator:
     """Gives the listening socket to each HTTP process that asks, and counts rate limits for all of them.
 
     The port is bound at once but listens only when the first process asks: until then clients are refused, not left
-    waiting.
+    waiting. On a socket that a service manager keeps they wait.
     """
 
     def __init__(self, host: str, port: int) -> None:
-        self._bound = bound_socket(host, port, shared=False)
+        self._bound = given_socket(os.environ, port) or bound_socket(host, port, shared=False)
         self._counts_descriptor = ConnectionCounts.make()
         self._connections = ConnectionCounts(self._counts_descriptor)
         self._rate_limits = CountersServer(MemoryCounters())

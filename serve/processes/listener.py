@@ -6,7 +6,7 @@ import mmap
 import os
 import socket
 from array import array
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, MutableMapping
 from dataclasses import dataclass
 from errno import EMFILE, ENFILE, ENOBUFS, ENOMEM
 from pathlib import Path
@@ -117,6 +117,38 @@ def bound_socket(host: str, port: int, *, shared: bool) -> socket.socket:
         bound.close()
         raise
     return bound
+
+
+# By systemd's protocol (sd_listen_fds): descriptors from here on, so many of them, for the process of that number.
+FIRST_GIVEN, HOW_MANY, FOR_WHOM = 3, "LISTEN_FDS", "LISTEN_PID"
+
+
+def is_given_socket(environment: Mapping[str, str]) -> bool:
+    """Whether a service manager gave this process a socket."""
+    return bool(environment.get(HOW_MANY)) and environment.get(FOR_WHOM) == str(os.getpid())
+
+
+def given_socket(environment: MutableMapping[str, str], port: int) -> socket.socket | None:
+    """The listening socket that a service manager keeps open over restarts, where it gave this process one. Its words
+    are taken out of the environment, since they are for no other process.
+
+    Raises `OSError` for anything but one TCP socket that listens on the port."""
+    is_ours = is_given_socket(environment)
+    number, _ = environment.pop(HOW_MANY, ""), environment.pop(FOR_WHOM, "")
+    if not is_ours:
+        return None
+    if number != "1":
+        raise OSError(f"{number} sockets were given ({HOW_MANY}), and it takes one")
+    sock = socket.socket(fileno=FIRST_GIVEN)
+    listens = sock.type == socket.SOCK_STREAM and sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    found = sock.getsockname()
+    if not listens or not isinstance(found, tuple) or found[1] != port:
+        raise OSError(
+            f"the socket that was given ({HOW_MANY}) is {found}, and not one that listens on {port}"
+        )
+    sock.setblocking(False)
+    sock.set_inheritable(False)
+    return sock
 
 
 def own_listener(host: str, port: int) -> Listener:

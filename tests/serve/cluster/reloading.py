@@ -53,7 +53,8 @@ class Quiet:
 class FakeProcess:
     """An HTTP process that is a thread with a loop of its own."""
 
-    def __init__(self, settings: Settings, folder: Path) -> None:
+    def __init__(self, settings: Settings, folder: Path, engine: FakeEngine | None = None) -> None:
+        self._engine = engine or FakeEngine()
         self._started: Future[Service] = Future()
         self._loop = asyncio.new_event_loop()
         self._ended = asyncio.Event()
@@ -67,7 +68,7 @@ class FakeProcess:
         try:
             service = start_service(
                 settings,
-                engines={model.id: FakeEngine() for model in settings.models},
+                engines={model.id: self._engine for model in settings.models},
                 compressors={},
                 retrievers={},
                 database=open_database(settings.billing.database_url),

@@ -6,7 +6,9 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +18,14 @@ from sqlalchemy import text
 
 from billing.books import invariants
 from billing.store.database import open_database
+from models.fake_engine import FakeEngine
 from serve.cluster import reloader
 from serve.cluster.reload_plan import HIDDEN, Asked, differences, plan_of
 from serve.cluster.replicas.applications import models_of, of_generation, without_generation
 from serve.config.paths import ConfigError
 from serve.config.settings import Settings
 from tests.integration.running import free_port, wait_for
-from tests.serve.cluster.reloading import WAIT_S, Reloading, reloading
+from tests.serve.cluster.reloading import WAIT_S, FakeProcess, Reloading, reloading
 from tests.serve.config import test_adapters as adapters
 from tests.serve.served import HI, eventually, model_document, settings_document
 
@@ -274,6 +277,49 @@ def test_prices_change_under_load_and_each_charge_is_of_one_version(server: Relo
             await database.close()
 
     assert asyncio.run(clean()) == []
+
+
+def test_who_keeps_a_connection_is_told_that_it_ends_when_its_process_stops(server: Reloading) -> None:
+    name = server.reloader.lineup.ingress
+    ends = [threading.Thread(target=process.end) for process in server.run.running[name]]
+    server.run.running[name] = []
+    kept = HTTPConnection("127.0.0.1", int(server.url.rpartition(":")[2]), timeout=WAIT_S)
+    said = []
+    with closing(kept):
+        while "close" not in said:
+            kept.request("GET", "/v1/catalog")
+            reply = kept.getresponse()
+            assert reply.status == 200 and reply.read()
+            said.append(reply.headers.get("connection", ""))
+            if len(said) == 1:
+                for end in ends:
+                    end.start()
+            assert len(said) < 10_000
+    for end in ends:
+        end.join()
+    assert len(said) >= 2
+
+
+def test_who_reads_a_stream_when_its_process_stops_is_told_with_the_next_reply(server: Reloading) -> None:
+    name = server.reloader.lineup.ingress
+    for process in server.run.running[name]:
+        process.end()
+    slow = FakeProcess(server.settings, server.folder, FakeEngine(token_s=0.1))
+    server.run.running[name] = []
+    end = threading.Thread(target=slow.end)
+    kept = HTTPConnection("127.0.0.1", int(server.url.rpartition(":")[2]), timeout=WAIT_S)
+    with closing(kept):
+        body = {"messages": HI, "max_tokens": 6, "stream": True, "model": "alpha"}
+        headers = {"Authorization": f"Bearer {server.key}", "Content-Type": "application/json"}
+        kept.request("POST", "/v1/chat/completions", json.dumps(body), headers)
+        stream = kept.getresponse()
+        assert stream.status == 200 and stream.headers.get("connection") is None and stream.read(1)
+        end.start()
+        assert stream.read().endswith(b"data: [DONE]\n\n")
+        kept.request("GET", "/v1/catalog")
+        reply = kept.getresponse()
+        assert (reply.status, reply.headers["connection"]) == (200, "close")
+    end.join()
 
 
 def test_a_client_that_keeps_its_connection_meets_the_new_prices_once_the_reload_is_done(
