@@ -1,12 +1,14 @@
-"""`python -m tests.fuzzing TARGET`: inputs without end, guided by the code that they reach, by atheris (libFuzzer).
+"""`python -m tests.fuzzing`: inputs, courses of accounts and cut connections, as many as one likes.
 
-It is no dependency of pith's tests: `pip install atheris` into an environment that has them. What reached something new
-is added to the target's corpus, as far as no shorter input reaches the same; an input that fails is printed, and is to
-be added to the corpus by hand once its cause is mended. `make test` replays the corpora.
+`inputs` are guided by the code that they reach, by atheris (libFuzzer), which is no dependency of pith's tests:
+`pip install atheris` into an environment that has them. With `--keep`, what reached something new is added to the
+target's corpus, as far as no shorter input reaches the same. An input that fails is printed, and is to be added to the
+corpus by hand once its cause is mended. `make test` replays the corpora.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -23,13 +25,17 @@ HANGS_AFTER_S = 60
 WATCHED = ["compression", "serve", "models", "billing", "python_multipart", "tests.fuzzing"]
 
 
-def main(
+app = typer.Typer(add_completion=False, help=__doc__)
+
+
+@app.command()
+def inputs(
     target: Annotated[str, typer.Argument(help="One of those in tests/fuzzing/targets.py, or all.")],
     minutes: Annotated[float, typer.Option(help="Of each target.")] = 60,
     seed: Annotated[int, typer.Option(help="Of the mutations.")] = 1,
     keep: Annotated[bool, typer.Option(help="Write what is new into the corpus.")] = False,
 ) -> None:
-    """Fuzz, and end with exit code 1 where an input fails."""
+    """Mutate inputs of a target; exit code 1 where one fails."""
     from tests.fuzzing.targets import TARGETS
 
     names = list(TARGETS) if target == "all" else [target]
@@ -37,6 +43,39 @@ def main(
         raise typer.BadParameter(f"no target {unknown.pop()!r}; there are {', '.join(TARGETS)}")
     failed = [name for name in names if not _fuzzed(name, minutes, seed, keep=keep)]
     if failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def accounts(
+    courses: Annotated[int, typer.Option(help="Each begins with a workspace of its own.")] = 400,
+    steps: Annotated[int, typer.Option(help="The most of each.")] = 60,
+    seed: Annotated[int, typer.Option(help="Of what is drawn.")] = 1,
+) -> None:
+    """Make, change, use and end accounts in any order; the failing course is printed, as short as it can be."""
+    from tests.fuzzing.accounts import both_apis, run_machine
+
+    with tempfile.TemporaryDirectory(prefix="pith-fuzzing-") as folder, both_apis(Path(folder)) as apis:
+        asked = run_machine(apis, courses=courses, steps=steps, seed=seed)
+    print(f"{courses} courses, {asked:,} requests: nothing found")
+
+
+@app.command()
+def resets(
+    cuts: Annotated[int, typer.Option(help="Connections that end at a random byte.")] = 2000,
+    seed: Annotated[int, typer.Option(help="Of where, and of what.")] = 1,
+) -> None:
+    """Cut connections; exit code 1 where something is left behind."""
+    from tests.fuzzing.resets import run
+
+    found = asyncio.run(run(cuts, seed))
+    print(
+        f"{found.sent.total()} requests and {found.received.total()} replies were cut, {found.served} others served"
+    )
+    for name in sorted(found.sent | found.received):
+        print(f"  {found.sent[name]:>6} {found.received[name]:>6}  {name}")
+    print(*found.troubles[:20], sep="\n")
+    if found.troubles:
         raise typer.Exit(1)
 
 
@@ -52,6 +91,7 @@ def _fuzzed(name: str, minutes: float, seed: int, *, keep: bool) -> bool:
             (found / f"{number:06}").write_bytes(data)
         words.write_text("".join(f'"{_escaped(word)}"\n' for word in TARGETS[name].words))
         options = [f"-dict={words}", f"-max_len={LONGEST}", f"-timeout={HANGS_AFTER_S}", "-rss_limit_mb=4096"]
+        options += ["-len_control=0"]
         run = [*options, f"-max_total_time={round(60 * minutes)}", f"-seed={seed}", "-print_final_stats=1"]
         succeeded = _libfuzzer(name, [*run, f"-artifact_prefix={folder}/", str(found)])
         for artifact in (path for path in Path(folder).iterdir() if path.is_file() and path != words):
@@ -99,4 +139,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--inside"]:
         _inside(sys.argv[2], sys.argv[3:])
     else:
-        typer.run(main)
+        app()

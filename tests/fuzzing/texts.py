@@ -24,9 +24,10 @@ from tests.compression.segmentation import invariants
 from tests.fuzzing.choices import Choices
 
 # A text is made of what the fuzzer chose, said again up to this length: what costs its square shows so.
-MOST_CHARS = 24_000
-# CPU seconds for each character, and for a text at all. Some 40 times what prose takes.
-SLOW_S, LEAST_S = 40e-6, 0.05
+MOST_CHARS = 6_000
+# CPU seconds that are looked at closely; what a text of four times the length may then take, in times.
+SLOW_S = 0.3
+MOST_GROWTH = 8
 TRIES = 3
 MOST_UNITS = (32_768, 7, 60)
 RATIOS = (0.5, 0.05, 0.2, 0.9, 1.0)
@@ -34,20 +35,32 @@ QUERY = "Which order was booked, and what did the committee decide about the 3 b
 
 
 def repeated(choices: Choices) -> str:
-    times = choices.choice((1, 1, 2, 20, 400, MOST_CHARS))
+    times = choices.choice((*[1] * 13, 20, 400, MOST_CHARS))
     said = choices.rest().decode("utf-8", "replace")
     return said * min(times, MOST_CHARS // max(1, len(said)) or 1)
 
 
-def in_linear_time(work: Callable[[], Any], characters: int) -> Any:
-    """Does the work; again where it took too long, since a machine may be busy with something else."""
+def in_linear_time(work: Callable[[str], Any], source: str) -> Any:
+    """What the work gives. Where it takes long it must take a quarter, or so, of a quarter of the text."""
+    began = time.thread_time()
+    found = work(source)
+    if time.thread_time() - began > SLOW_S:
+        quarter = source[: len(source) // 4]
+        some_s, all_s = least_s(lambda: work(quarter)), least_s(lambda: work(source))
+        assert all_s <= MOST_GROWTH * some_s, (
+            f"{len(source)} characters took {all_s:.2f} s, a quarter {some_s:.2f} s"
+        )
+    return found
+
+
+def least_s(work: Callable[[], Any]) -> float:
+    """Of some tries, since the machine may be busy with something else."""
+    taken = []
     for _ in range(TRIES):
         began = time.thread_time()
-        found = work()
-        took_s = time.thread_time() - began
-        if took_s <= LEAST_S + SLOW_S * characters:
-            return found
-    raise AssertionError(f"{characters} characters took {took_s:.2f} s of a processor, {TRIES} times")
+        work()
+        taken.append(time.thread_time() - began)
+    return min(taken)
 
 
 def segmentation(data: bytes) -> None:
@@ -59,7 +72,7 @@ def segmentation(data: bytes) -> None:
         conversations=choices.random() < 0.5,
     )
     source = repeated(choices)
-    text: Segmentation = in_linear_time(lambda: segment(source, settings), len(source))
+    text: Segmentation = in_linear_time(lambda part: segment(part, settings), source)
     assert len(text.units) <= settings.most_units
     if text.origin is None:
         assert text.source == source
@@ -85,7 +98,7 @@ def page(data: bytes) -> None:
     is_escaped = choices.random() < 0.3
     source = repeated(choices)
     text: Segmentation = in_linear_time(
-        lambda: segment_page(source, SegmentationSettings(), is_escaped=is_escaped), len(source)
+        lambda part: segment_page(part, SegmentationSettings(), is_escaped=is_escaped), source
     )
     are_slices(text, source)
     back = without(with_markup(text))
