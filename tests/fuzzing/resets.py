@@ -9,6 +9,7 @@ import os
 import random
 import socket
 import struct
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from billing.books.books import Books
 from billing.caller import ProjectLimits
 from billing.ledger.spool import Spool
 from billing.store.database import Database, open_database
-from tests.faults.audit import settled
+from tests.faults.audit import SETTLED_S, settled
 from tests.faults.world import Machines, Setup, World, new_world
 
 AT_ONCE = 8
@@ -130,7 +131,7 @@ def as_bytes(method: str, path: str, key: str, body: bytes = b"", **headers: str
 async def asked(
     port: int, data: bytes, *, sends: int | None = None, reads: int | None = None, resets: bool = False
 ) -> bytes:
-    """What was received: all of it, unless the client leaves after so many bytes sent, or read, with a reset or without."""
+    """What was received: all of it, unless the client leaves after so many bytes sent or read."""
     async with asyncio.timeout(TIMEOUT_S):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         found = b""
@@ -236,22 +237,29 @@ def open_handles(world: World) -> int:
 
 
 async def _left_behind(world: World) -> list[str]:
-    """Rows of files that never came to their end, files without a row, and whatever does not add up."""
+    """What is not found to be in order within some time: uploads, the folder of files, the books."""
     billing = world.plan.settings.billing
     database, spool = open_database(billing.database_url), Spool(billing.spool_path)
+    folder, deadline = Path(world.plan.settings.state_dir) / "files", time.monotonic() + SETTLED_S
     try:
-        wrong = await _rows(database, "SELECT id FROM batch_files WHERE NOT complete AND purpose = 'batch'")
-        ids = await _rows(database, "SELECT id FROM batch_files")
+        while True:
+            found = await _wrong_files(database, folder)
+            if not found or time.monotonic() > deadline:
+                break
+            await asyncio.sleep(0.05)
         books = await Books(database).reconcile(spool, full=True)
     finally:
         await spool.close()
         await database.close()
-    folder = Path(world.plan.settings.state_dir) / "files"
-    strays = {path.name for path in folder.iterdir() if path.name.startswith("file-")} - set(ids)
-    found = [f"a file that never came to its end: {one}" for one in wrong]
-    found += [f"a file that nobody knows: {one}" for one in sorted(strays)]
     return found if books.is_clean else [*found, f"pith reconcile finds {books!r:.2000}"]
 
 
-async def _rows(database: Database, statement: str) -> list[str]:
-    return await database.read(lambda c: list(c.execute(text(statement)).scalars()))
+async def _wrong_files(database: Database, folder: Path) -> list[str]:
+    """Uploads that have not come to their end, and files without a row, which each has before and after it is there."""
+    there = {name for name in await asyncio.to_thread(os.listdir, folder) if name.startswith("file-")}
+    rows = text("SELECT id, complete, purpose FROM batch_files")
+    known = await database.read(lambda c: c.execute(rows).all())
+    found = [
+        f"an upload without an end: {row.id}" for row in known if not row.complete and row.purpose == "batch"
+    ]
+    return found + [f"a file without a row: {one}" for one in sorted(there - {row.id for row in known})]
