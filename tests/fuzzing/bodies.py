@@ -90,8 +90,9 @@ def counted(value: Any) -> int:
 
 
 def nesting(value: Any) -> int:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
-    return 0 if inner is None else 1 + max(map(nesting, inner), default=0)
+    """Levels of what holds something: an empty list within is none of its own."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + max(map(nesting, inner)) if inner else 0
 
 
 BOUNDARY = b"b0undary"
