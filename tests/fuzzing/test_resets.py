@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.fuzzing.resets import run
 
 CUTS = 60
 
 
-@pytest.mark.integration
 async def test_a_connection_that_ends_at_any_byte_leaves_nothing_behind() -> None:
     cuts = await run(CUTS, seed=28)
     assert cuts.troubles == []
