@@ -51,7 +51,6 @@ CONTENT = st.sampled_from(
     ]
 )
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 6}
-MOST_KEYS = 40
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ def both_apis(folder: Path) -> Iterator[Apis]:
 
 @dataclass
 class Key:
-    """A key with what the model knows of it. `ended_at`: when it, its project or its workspace did, by this clock."""
+    """A key with whose it is."""
 
     id: str
     secret: str
