@@ -90,6 +90,7 @@ THOROUGH = (
     "deploy",
     "docs",
     "faults",
+    "fuzzing",
     "models/embedded/test_fetching.py",
     "models/template",
     # It imports vLLM, which takes several times what its tests do.

@@ -11,7 +11,7 @@ from billing.batches.batch_store import BatchStore
 from billing.caller import Caller
 from models.errors import InvalidField
 from serve.batches.endpoints import Endpoints, plain_path
-from serve.batches.files import is_id, refused
+from serve.batches.files import is_id, refused, whole_number
 from serve.config.billing import BatchSettings
 from serve.http.middleware import fresh_id
 from serve.http.request_body import RequestShape, at_most
@@ -29,9 +29,10 @@ def limit_of(asked: Mapping[str, str], *, default: int, most: int) -> int:
     given = asked.get("limit")
     if given is None:
         return default
-    if not given.isdecimal() or not 1 <= int(given[:9]) <= most:
+    limit = whole_number(given)
+    if limit is None or not 1 <= limit <= most:
         raise refused("limit", f"limit: must be from 1 to {most}", "limit")
-    return int(given[:9])
+    return limit
 
 
 def one_of(asked: Mapping[str, str], name: str, allowed: Sequence[str]) -> str:

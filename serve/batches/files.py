@@ -30,6 +30,7 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 MAX_FIELD_BYTES = 4096
 MAX_PARTS = 16
 MAX_NAME_BYTES = 256
+MOST_DIGITS = 18
 FILE = b"file"
 
 
@@ -267,13 +268,16 @@ def lifetime_of(fields: dict[str, str], default_s: float) -> float:
         return default_s
     if anchor != "created_at":
         raise refused("expires_after", "A file expires after created_at", "expires_after", "anchor")
-    if (
-        not (seconds or "").isdecimal()
-        or not LEAST_LIFETIME_S <= int((seconds or "0")[:9]) <= MOST_LIFETIME_S
-    ):
+    kept_s = whole_number(seconds or "")
+    if kept_s is None or not LEAST_LIFETIME_S <= kept_s <= MOST_LIFETIME_S:
         message = f"A file is kept for {LEAST_LIFETIME_S} to {MOST_LIFETIME_S} seconds"
         raise refused("expires_after", message, "expires_after", "seconds")
-    return float(seconds or 0)
+    return float(kept_s)
+
+
+def whole_number(text: str) -> int | None:
+    """None for what is no number, or is written with more digits than any has that is asked for here."""
+    return int(text) if text.isdecimal() and len(text) <= MOST_DIGITS else None
 
 
 def _check_id(file_id: str) -> None:

@@ -17,7 +17,7 @@ from billing.batches.batch import Batch, Counts, FilePage, StorageUnavailable, S
 from billing.caller import Caller
 from billing.rate_limits.rate_limits import RateLimits
 from serve.batches.batches import Batches, BatchRequest, limit_of, one_of
-from serve.batches.files import FORM_BYTES, Files, FormReader, pieces_of, too_large
+from serve.batches.files import FORM_BYTES, Files, FormReader, pieces_of, too_large, whole_number
 from serve.dialects.documentation import openai_operation
 from serve.http.auth import Authenticate, authenticated_request
 from serve.http.openapi import BEARER
@@ -192,9 +192,10 @@ def _declared_size(request: Request, max_bytes: int) -> int:
     declared = request.headers.get("content-length")
     if declared is None:
         return max_bytes
-    if not declared.isdecimal() or int(declared[:18]) > max_bytes + FORM_BYTES:
+    size = whole_number(declared)
+    if size is None or size > max_bytes + FORM_BYTES:
         raise too_large(max_bytes)
-    return int(declared[:18])
+    return size
 
 
 async def _body(request: Request, authenticate: Authenticate) -> Any:

@@ -40,7 +40,7 @@ class FakeWitnessedEngine:
     async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk, None]:
         if self._switch.exists():
             raise EngineUnavailable("the fake engine is down", retry_after_s=1)
-        prompt = str(request.messages[-1]["content"]).split()
+        prompt = str(request.messages[-1]["content"] if request.messages else request.prompts[0]).split()
         request_id = prompt[0]
         engine = self._long_winded if prompt[-1] == LONG_WORDS else self._engine
         engine.requests.clear()

@@ -112,9 +112,8 @@ def answer(identity: str, content: str) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": identity, "name": "look_up", "content": content}
 
 
-def random_chat(seed: int) -> list[Any]:
+def random_chat(chance: random.Random) -> list[Any]:
     """A chat of some length, of one dialect or of all; hypothesis by itself draws hardly more than a few messages."""
-    chance = random.Random(seed)
     words = [
         "order",
         "seat 7C",
@@ -132,7 +131,8 @@ def random_chat(seed: int) -> list[Any]:
     def text(most: int = 30) -> str:
         if chance.random() < 0.25:
             return json.dumps(
-                {f"k{n}": text(4) for n in range(chance.randrange(most))}, indent=chance.choice([None, 1])
+                {f"k{n}": text(max(1, most // 4)) for n in range(chance.randrange(most))},
+                indent=chance.choice([None, 1]),
             )
         return " ".join(
             chance.choice(words) + chance.choice(["", ".", ".\n"]) for _ in range(chance.randrange(most))
@@ -175,7 +175,8 @@ def random_chat(seed: int) -> list[Any]:
     return [message() for _ in range(chance.randrange(1, 24))]
 
 
-MESSAGES = st.one_of(FEW, st.integers(0, 2**32).map(random_chat), st.integers(0, 2**32).map(random_chat))
+CHATS = st.integers(0, 2**32).map(lambda seed: random_chat(random.Random(seed)))
+MESSAGES = st.one_of(FEW, CHATS, CHATS)
 
 
 class ChanceScorer:

@@ -133,6 +133,18 @@ async def test_a_disk_without_room_is_a_507_and_nothing_is_left(
             {"purpose": "batch", "expires_after[anchor]": "created_at", "expires_after[seconds]": "1"},
             "expires_after.seconds",
         ),
+        # Zeros before a number do not hide how large it is.
+        *(
+            (
+                {
+                    "purpose": "batch",
+                    "expires_after[anchor]": "created_at",
+                    "expires_after[seconds]": seconds,
+                },
+                "expires_after.seconds",
+            )
+            for seconds in ("000003600000", "000003600" + "9" * 400)
+        ),
         ({"purpose": "b" * 5000}, None),
         ({f"field{number}": "" for number in range(40)}, None),
     ],
@@ -176,7 +188,7 @@ async def test_lists_are_in_pages(served: Served) -> None:
     assert ([one["id"] for one in rest["data"]], rest["has_more"]) == (ids[:1], False)
     oldest = (await call(served, "GET", PATH, query="order=asc").run()).json()
     assert [one["id"] for one in oldest["data"]] == ids
-    for query in ("limit=0", "limit=x", "order=up"):
+    for query in ("limit=0", "limit=x", "limit=00000000120000", "order=up"):
         assert (await call(served, "GET", PATH, query=query).run()).status == 400
 
 

@@ -192,11 +192,11 @@ def asked_response(body: ResponseRequest, items: Sequence[PlacedItem], *, is_sto
     for each in items:
         conversation.add(each.item, each.loc)
     fields = {"messages": conversation.messages, **_options(body, offered)}
-    options = {"response": _repeated(body, offered, is_stored=is_stored), "namespaces": offered.namespaces}
     try:
         chat = check_shape(fields, ResponseChat).asked()
     except (InvalidBody, InvalidField) as error:
         raise places.renamed(error) from None
+    options = {"response": _repeated(body, offered, is_stored=is_stored), "namespaces": offered.namespaces}
     return AskedResponse(replace(chat, form_options=options), places)
 
 

@@ -182,6 +182,7 @@ SCHEMA = {"type": "json_schema", "name": "s", "schema": {"$ref": "#"}}
         ({"tools": [TOOL, {**TOOL, "parameters": 3}]}, "tools[1].parameters"),
         ({"tools": [TOOL], "tool_choice": {"type": "web_search"}}, "tool_choice.type"),
         ({"tools": [TOOL], "tool_choice": {"type": "function", "name": "g"}}, "tool_choice.name"),
+        ({"tools": [TOOL], "tool_choice": {"type": "function"}}, "tool_choice.name"),
         ({"tools": [], "tool_choice": "required"}, "tool_choice"),
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"conversation": {"id": "conv_1"}}, "conversation"),
