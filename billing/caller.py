@@ -54,9 +54,10 @@ class LimitState:
 
 @dataclass(frozen=True, slots=True)
 class PriceTerms:
-    """What a caller pays who does not pay the prices in force: so many millionths of those of one list."""
+    """What a caller pays who does not pay the prices in force: so many millionths of those of one list, or of those in
+    force if `version` is None."""
 
-    version: int
+    version: int | None
     ppm: int
 
 
@@ -96,6 +97,8 @@ class Caller:
     price_terms: PriceTerms | None = None
     # Nobody waits for its requests: they let all others go first.
     background: bool = False
+    # The service tier of its request, which `price_terms` are of: `flex` or `priority`; "": the usual one.
+    tier: str = ""
     powers: KeyPowers = ALL_POWERS
     # The key's own, beside the project's. Rotated keys share those of the first, which `limits_key_id` names.
     key_limits: ProjectLimits = NO_LIMITS

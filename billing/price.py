@@ -4,19 +4,20 @@ from dataclasses import dataclass
 
 PICO_PER_NANO = 1000
 NANO_PER_USD = 1_000_000_000
-# Costs live in signed 64-bit columns. At a dollar a token, a billion tokens each way still fit.
+# Costs live in signed 64-bit columns. At four times a dollar a token, a billion tokens each way still fit.
 MAX_MICRO_USD_PER_MTOK = 10**12
 MAX_MINIMUM_NANO_USD = 10**15
 MAX_TOKENS = 10**9
 # Parts of a price are counted in millionths: of this many, it is the whole price.
 WHOLE_PPM = 1_000_000
+MAX_PPM = 4 * WHOLE_PPM
 
 
 @dataclass(frozen=True, slots=True)
 class ModelPrice:
     """Prices of one model. A micro-USD per million tokens is a pico-USD per token: products are exact.
 
-    `ppm` is the part of them that is charged, the minimum included, in millionths.
+    `ppm` is what is charged of them, the minimum included, in millionths; more than a million where it is dearer.
     """
 
     model_id: str
@@ -37,7 +38,7 @@ class ModelPrice:
             # Never dearer: what is held for a prompt of which nothing is cached covers it.
             most = self.input_micro_usd_per_mtok
             _check("cached_input_micro_usd_per_mtok", self.cached_input_micro_usd_per_mtok, most)
-        _check("ppm", self.ppm, WHOLE_PPM)
+        _check("ppm", self.ppm, MAX_PPM)
 
     @property
     def is_free(self) -> bool:

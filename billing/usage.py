@@ -33,7 +33,7 @@ class Hold:
     pricing_version: int
     amount_nano_usd: int
     created_at: datetime
-    # What was asked: `chat`, `embeddings`, …; of a line of a batch, `batch:chat`.
+    # What was asked: `chat`, `embeddings`, …; of a line of a batch, `batch:chat`; in another tier, `flex:chat`.
     route: str | None = None
 
     @property

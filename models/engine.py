@@ -46,6 +46,7 @@ MAX_STOP_STRINGS = 64
 # The choices that every engine takes, one with few places in turns.
 LEAST_CHOICES = 16
 
+ServiceTier = Literal["default", "flex", "priority"]
 # A chat completion, a completion of bare prompts, OpenAI's response, Anthropic's message.
 ReplyFormName = Literal["chat", "completion", "response", "message"]
 
@@ -75,6 +76,8 @@ class EngineRequest:
     project_weight: int = 1
     # Nobody waits for it: it lets all others go first.
     background: bool = False
+    # `priority` goes before what the project asks otherwise, `flex` takes what all others leave.
+    tier: ServiceTier = "default"
     # The last chunk has so many token ids of the reply, for `ReplicaEngine.score`; of one choice alone.
     keep_reply: int = 0
     # The last chunk has all token ids.

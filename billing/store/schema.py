@@ -205,7 +205,7 @@ usage_events = Table(
     Column("paired_with", String(32)),
     # Millionths of the listed prices that were asked: less than all of them for a line of a batch.
     Column("price_ppm", Integer, nullable=False, server_default="1000000"),
-    # What was asked: `chat`, `embeddings`, `batch:chat`, … NULL in older rows.
+    # What was asked: `chat`, `embeddings`, `batch:chat`, `flex:chat`, … NULL in older rows.
     Column("route", String(32)),
     # Of a chat: a hash of the token ids that its engine counted, with its tokenizer and template.
     Column("tokens_sha256", String(64)),

@@ -12,7 +12,9 @@ from models.options.schemas import check_schemas
 from models.structured_outputs import OPTIONS, constraint_of, select_constraint
 
 # The service acts on these itself: they are fields of the engine request, or of its own events.
-HANDLED_BY_THE_SERVICE = frozenset({"messages", "model", "max_tokens", "max_completion_tokens", "stream"})
+HANDLED_BY_THE_SERVICE = frozenset(
+    {"messages", "model", "max_tokens", "max_completion_tokens", "stream", "service_tier"}
+)
 
 FORWARDED = frozenset(
     {
@@ -170,7 +172,7 @@ def _is_short_text(value: Any) -> bool:
 
 
 ACCEPTED_WITHOUT_EFFECT = frozenset(
-    {"user", "metadata", "safety_identifier", "prompt_cache_key", "store", "service_tier", "modalities"}
+    {"user", "metadata", "safety_identifier", "prompt_cache_key", "store", "modalities"}
 )
 
 _ENGINE_INTERNAL = "is internal to the engine and cannot be set by callers"
@@ -229,16 +231,12 @@ def reason_to_refuse(name: str) -> str | None:
 
 
 def _check_accepted(given: Mapping[str, Any]) -> None:
-    """Three options without effect ask for something at one value and for nothing at another."""
-    store, tier = given.get("store", False), given.get("service_tier", "auto")
+    """Two options without effect ask for something at one value and for nothing at another."""
+    store = given.get("store", False)
     if not isinstance(store, bool):
         raise InvalidField(("store",), "must be true or false", kind="bool_type")
     if store:
         raise UnsupportedOption("store", "completions are not stored; omit it or send false")
-    if not isinstance(tier, str):
-        raise InvalidField(("service_tier",), "must be a string", kind="string_type")
-    if tier not in {"auto", "default"}:
-        raise UnsupportedOption("service_tier", "only auto and default are offered")
     _check_modalities(given.get("modalities", ["text"]))
 
 

@@ -124,7 +124,8 @@ class ChatReply(ChargedReply):
         form: ReplyForm = CONTRACT,
     ) -> None:
         terms = [service.terms(chat)]
-        super().__init__(service.admissions, caller, request_id, chat.route, terms, logger)
+        payer = service.at_tier(caller, chat)
+        super().__init__(service.admissions, payer, request_id, chat.route, terms, logger)
         self._service = service
         self._chat = chat
         self._form = form

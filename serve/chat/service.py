@@ -5,18 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
 from types import TracebackType
 from typing import Any
 
-from billing.caller import Caller
+from billing.caller import Caller, PriceTerms
 from billing.usage import MeteringStatus
 from models.catalog import Catalog, ChatModel
 from models.counted_tokens import TokenIds
-from models.engine import CONTINUES, Engine, EngineChunk, EngineRequest
-from models.errors import EngineFailed
+from models.engine import CONTINUES, Engine, EngineChunk, EngineRequest, ServiceTier
+from models.errors import EngineFailed, InvalidField, UnsupportedOption
 from models.options.messages import engine_messages
 from models.options.options import check_grammars, select_options
 from serve.chat.request import AskedChat, PreparedChat
@@ -54,6 +54,8 @@ class ChatService:
     metrics: ChatMetrics
     compressor: PromptCompressor
     verifier: Verifier
+    # What is charged of a model's prices in each tier that is offered beside the usual one, in millionths.
+    tiers: Mapping[ServiceTier, int] = field(default_factory=dict)
 
     def model(self, model_id: str | None) -> ChatModel:
         """The model of this id, or the default. Raises `UnknownModel`."""
@@ -82,6 +84,7 @@ class ChatService:
             project_id=caller.project_id,
             project_weight=caller.limits.weight,
             background=caller.background,
+            tier=self._tier(caller, asked.options.get("service_tier")),
             max_tokens_field=asked.token_limit_field,
             form=asked.form,
             prompts=tuple(asked.prompts),
@@ -91,6 +94,25 @@ class ChatService:
         prompt = self.compressor.prepare(caller, asked.messages, asked.compression)
         chat = PreparedChat(model, request, self._prompt_bound(model, request), prompt)
         return chat if most_bytes is None else chat.kept_within(most_bytes)
+
+    def _tier(self, caller: Caller, asked: Any) -> ServiceTier:
+        """Raises `InvalidField` and `UnsupportedOption`."""
+        if asked is not None and not isinstance(asked, str):
+            raise InvalidField(("service_tier",), "must be a string", kind="string_type")
+        if asked in (None, "auto", "default"):
+            return "default"
+        offered = {} if caller.background else self.tiers
+        for tier in offered:
+            if tier == asked:
+                return tier
+        raise UnsupportedOption("service_tier", f"offered are {', '.join(['auto', 'default', *offered])}")
+
+    def at_tier(self, caller: Caller, chat: PreparedChat) -> Caller:
+        """The caller at the prices of the chat's service tier."""
+        tier = chat.request.tier
+        if tier == "default":
+            return caller
+        return replace(caller, tier=tier, price_terms=PriceTerms(None, self.tiers[tier]))
 
     def _prompt_bound(self, model: ChatModel, request: EngineRequest) -> int:
         """The bound that is proven of its bytes, else all that the engine takes: a longer prompt is refused there."""
@@ -354,6 +376,8 @@ class EngineReply:
     def charged(self, receipt: Receipt) -> dict[str, Any]:
         """The reply's `usage` and `service`."""
         fields = charged_fields(receipt)
+        if self.request.tier != "default":
+            fields["service_tier"] = self.request.tier
         if self.token_ids is not None:
             fields["service"]["tokens"] = self.token_ids.fields()
         if self.compressed is not None:

@@ -8,9 +8,32 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
+from models.engine import ServiceTier
 from serve.config.values import Section, parse_networks
 
 IN_MEMORY = "memory://"
+
+
+Factor = Annotated[Decimal, Field(ge=0, le=4, decimal_places=6)]
+
+
+class ServiceTierSettings(Section):
+    flex: Factor | None = Field(
+        None,
+        description="The part of a model's prices that a chat with `service_tier: flex` is charged, such as 0.5; "
+        "none: it is not offered.",
+    )
+    priority: Factor | None = Field(
+        None,
+        description="The part of a model's prices that a chat with `service_tier: priority` is charged, such as 2; "
+        "none: it is not offered.",
+    )
+
+    @property
+    def price_ppm(self) -> dict[ServiceTier, int]:
+        """Of each tier that is offered, in millionths of a price."""
+        factors: dict[ServiceTier, Decimal | None] = {"flex": self.flex, "priority": self.priority}
+        return {tier: int(factor * 10**6) for tier, factor in factors.items() if factor is not None}
 
 
 class ArchiveSettings(Section):
@@ -71,6 +94,7 @@ class BillingSettings(Section):
         description="Without Redis: refuse projects that have limits (503), or allow what each replica counts itself.",
     )
     archive: ArchiveSettings = ArchiveSettings()
+    service_tiers: ServiceTierSettings = ServiceTierSettings()
 
     @field_validator("collection_hook")
     @classmethod

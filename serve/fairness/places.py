@@ -17,6 +17,8 @@ from serve.fairness.queue import Claim, FairQueue, Place, Turn, Waiting
 # many, and one at least: enough to get on, and few enough that the others hardly notice.
 QUIET_S = 2.0
 PLACES_FOR_ONE_IN_BACKGROUND = 32
+# So long may one wait that fills what others leave: then it is owed one of the places for the background.
+LONGEST_LEFT_S = 10.0
 
 
 class QueueFull(Exception):
@@ -60,7 +62,8 @@ class FairPlaces:
         """Take places without waiting, unless a waiting request is entitled to them."""
         self._see(claim)
         room = self._room()
-        if self._queue.is_empty:
+        is_next = self._queue.is_empty or not (claim.background or self._queue.has_foreground_waiting)
+        if is_next:
             may_enter = self._may_borrow(claim, room)
         else:
             may_enter = self._is_owed(claim, room) and self._next_owed(room) is None
@@ -75,7 +78,7 @@ class FairPlaces:
         """
         self._evict_if_full(claim)
         turn: Turn = asyncio.get_running_loop().create_future()
-        entry = self._queue.push(claim, turn)
+        entry = self._queue.push(claim, turn, _now())
         try:
             return await turn
         except asyncio.CancelledError:
@@ -101,14 +104,14 @@ class FairPlaces:
                 self._queue.remove(entry)
             elif room == 0:
                 self._tell_of_no_room(entry)
-            elif self._make_room(entry.claim, room):
+            elif self._make_room(entry.claim, room, entry):
                 self._start(entry)
             else:
                 # It is this one's turn: smaller requests that would fit must not keep it waiting for ever.
                 return
 
     def _start(self, entry: Waiting) -> None:
-        place = self._queue.start(entry)
+        place = self._queue.start(entry, kept=_is_late(entry))
         if entry.turn is not None:
             entry.turn.set_result(place)
         elif self._on_pause is not None:
@@ -123,24 +126,32 @@ class FairPlaces:
             entry.turn.set_result(None)
 
     def _next(self, room: int) -> Waiting | None:
-        return self._next_owed(room) or self._queue.next(lambda claim: self._may_borrow(claim, room))
+        return self._next_owed(room) or self._queue.next(lambda entry: self._may_borrow(entry.claim, room))
 
     def _next_owed(self, room: int) -> Waiting | None:
-        return self._queue.next(lambda claim: self._is_owed(claim, room))
+        return self._queue.next(lambda entry: self._is_owed(entry.claim, room, entry))
 
-    def _is_owed(self, claim: Claim, room: int) -> bool:
-        """Whether its project holds less than its share: always, where it holds nothing."""
+    def _is_owed(self, claim: Claim, room: int, entry: Waiting | None = None) -> bool:
+        """Whether its project holds less than its share: always, where it holds nothing. `entry`: it waits already."""
         if claim.background:
-            return False
+            return _is_late(entry) and self._queue.kept_running < _for_the_background(room)
         held = self._queue.running_of(claim.project_id)
-        return not held or held + claim.places <= self._queue.share_of(claim, room)
+        return not held or held + claim.places <= self._queue.share_of(claim, self._in_front(room))
+
+    def _in_front(self, room: int) -> int:
+        """The places of `room` that are shared by those who are not in the background."""
+        return room - min(self._queue.kept_running, _for_the_background(room))
 
     def _may_borrow(self, claim: Claim, room: int) -> bool:
-        if not claim.background or not room or not self._is_busy():
+        if not claim.background or not room:
             return True
-        return self._queue.background_running < _for_the_background(room)
+        if self._queue.has_foreground_waiting:
+            return False
+        if claim.fills or not self._is_busy():
+            return True
+        return self._queue.kept_running < _for_the_background(room)
 
-    def _make_room(self, claim: Claim, room: int) -> bool:
+    def _make_room(self, claim: Claim, room: int, entry: Waiting | None = None) -> bool:
         """Whether there is, once what others have borrowed is taken back for one that is owed it."""
         running = self._queue.running
         most = room + self._ahead if room and self._queue.is_alone(claim) else room
@@ -148,18 +159,23 @@ class FairPlaces:
         # A request with more choices than there are places runs alone.
         if missing <= 0 or (room > 0 and not running):
             return True
-        if self._on_pause is None or not self._is_owed(claim, room):
+        if self._on_pause is None or (claim.background and not _is_late(entry)):
             return False
-        paused = self._borrowed(claim, room, missing)
+        # What fills gives way to all others.
+        paused = self._borrowed(claim, room, missing, filling=not self._is_owed(claim, room, entry))
         for place in paused:
-            self._queue.pause(place)
+            self._queue.pause(place, _now())
             self._on_pause(place)
         return bool(paused)
 
-    def _borrowed(self, claim: Claim, room: int, missing: int) -> list[Place]:
-        """At least so many places; nothing, where fewer can be taken back."""
+    def _borrowed(self, claim: Claim, room: int, missing: int, *, filling: bool) -> list[Place]:
+        """At least so many places; nothing, where fewer can be taken back. `filling`: of what fills alone."""
         found: list[Place] = []
-        for place in self._queue.loans(claim, room, background=_for_the_background(room)):
+        # One in the background lessens what the others share.
+        shared = self._in_front(room) - (claim.places if claim.background else 0)
+        for place in self._queue.loans(claim, shared, background=_for_the_background(room)):
+            if filling and (place.kept or not place.claim.fills):
+                continue
             found.append(place)
             missing -= place.claim.places
             if missing <= 0:
@@ -200,6 +216,11 @@ class FairPlaces:
 
 def _for_the_background(room: int) -> int:
     return max(1, room // PLACES_FOR_ONE_IN_BACKGROUND)
+
+
+def _is_late(entry: Waiting | None) -> bool:
+    """Whether it fills what others leave, and has waited for that as long as it may."""
+    return entry is not None and entry.claim.fills and _now() - entry.since >= LONGEST_LEFT_S
 
 
 def _now() -> float:

@@ -18,13 +18,15 @@ from models.engine import EngineRequest
 @dataclass(frozen=True, slots=True)
 class Claim:
     """The claim of one request: `places` it takes up at once (one a choice), and the most `tokens` it may use. One in
-    the `background` is not begun while any other waits."""
+    the `background` is not begun while any other waits; one that `fills`, of these, may have all places that the others
+    leave, and does not wait for ever."""
 
     project_id: str
     weight: int
     places: int
     tokens: int
     background: bool = False
+    fills: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -34,19 +36,25 @@ class Place:
     claim: Claim
     # The order of asking, over all projects.
     number: int
+    # In the background, and one of those that are not taken back as soon as somebody else wants a place.
+    kept: bool
     paused: Waiting | None = None
 
 
+# A project's requests with priority weigh so many times what its others do.
+PRIORITY = 16
 # None: there is no room at all.
 Turn = asyncio.Future[Place | None]
 
 
 @dataclass(slots=True, eq=False)
 class Waiting:
-    """One request in the queue: a new one has a `turn`, one that is paused its `place`."""
+    """One request in the queue: a new one has a `turn`, one that is paused its `place`. `since` is when it began to
+    wait."""
 
     claim: Claim
     number: int
+    since: float
     turn: Turn | None = None
     place: Place | None = None
 
@@ -97,8 +105,9 @@ class FairQueue:
         self._paused = 0
         self._asked = 0
         self.running = 0
-        # Of these, in the background.
+        # Of these, in the background; and of those, the ones that are kept.
         self.background_running = 0
+        self.kept_running = 0
         # What the last project to go had been served: where the next one starts when the queue is empty.
         self._floor = 0.0
         # Projects in the foreground, and their weights.
@@ -131,23 +140,28 @@ class FairQueue:
         return _share(room, claim.weight, *self._all_with(claim))
 
     def loans(self, claim: Claim, room: int, *, background: int) -> Iterator[Place]:
-        """Places that others hold beyond their shares, those of the project furthest above its own first. Of each
-        project in the background, all beyond `background` places come before."""
+        """Places that others hold beyond their shares, those of the project furthest above its own first. Those of the
+        background come before; of the ones that are kept, `background` are left."""
         number, weight = self._all_with(claim)
         borrowed: list[tuple[bool, float, Place]] = []
         for project_id, project in self._projects.items():
             if project_id == claim.project_id:
                 continue
-            share = background if project.background else _share(room, project.weight, number, weight)
+            share = 0 if project.background else _share(room, project.weight, number, weight)
             above = project.running - share
             for place in project.above(share):
                 borrowed.append((project.background, above / project.weight, place))
                 above -= place.claim.places
-        return (place for _, _, place in sorted(borrowed, key=lambda one: one[:2], reverse=True))
+        left = self.kept_running - background
+        for _, _, place in sorted(borrowed, key=lambda one: one[:2], reverse=True):
+            if place.kept and place.claim.places > left:
+                continue
+            left -= place.claim.places if place.kept else 0
+            yield place
 
-    def push(self, claim: Claim, turn: Turn) -> Waiting:
+    def push(self, claim: Claim, turn: Turn, now: float) -> Waiting:
         """To the end of its project's line."""
-        entry = Waiting(claim, self._next_number(), turn)
+        entry = Waiting(claim, self._next_number(), now, turn)
         self._project(claim).waiting[id(entry)] = entry
         self._count_waiting(entry, 1)
         return entry
@@ -161,16 +175,14 @@ class FairQueue:
         self._forget_if_idle(entry.claim.project_id, project)
         return True
 
-    def next(self, may_run: Callable[[Claim], bool]) -> Waiting | None:
-        """The first request of the project that was served least, of those whose first request `may_run`.
-        Those in the background only if no other waits. It stays in the queue."""
+    def next(self, may_run: Callable[[Waiting], bool]) -> Waiting | None:
+        """The first request of the project that was served least, of those whose first request `may_run`. It stays in
+        the queue."""
         best: _Project | None = None
         for project in self._projects.values():
-            if not project.waiting or (project.background and self._ahead):
+            if not project.waiting or (best is not None and project.turn >= best.turn):
                 continue
-            if best is not None and project.turn >= best.turn:
-                continue
-            if may_run(project.first.claim):
+            if may_run(project.first):
                 best = project
         return None if best is None else best.first
 
@@ -187,22 +199,24 @@ class FairQueue:
 
     def begin(self, claim: Claim) -> Place:
         """The request runs, and is charged all the tokens that it may use."""
-        place = Place(claim, self._next_number())
+        place = Place(claim, self._next_number(), kept=claim.background and not claim.fills)
         self._run(place)
         return place
 
-    def start(self, entry: Waiting) -> Place:
-        """It waits no longer, and runs."""
-        place = entry.place or Place(entry.claim, entry.number)
+    def start(self, entry: Waiting, *, kept: bool = False) -> Place:
+        """It waits no longer, and runs. `kept`: though it fills what others leave."""
+        claim = entry.claim
+        place = entry.place or Place(claim, entry.number, kept=claim.background and not claim.fills)
+        place.kept |= kept
         self._run(place)
         self.remove(entry)
         place.paused = None
         return place
 
-    def pause(self, place: Place) -> None:
+    def pause(self, place: Place, now: float) -> None:
         """It waits again, before the others of its project, and is charged nothing until it goes on."""
         project = self._stop(place, used_tokens=0)
-        entry = place.paused = Waiting(place.claim, place.number, place=place)
+        entry = place.paused = Waiting(place.claim, place.number, now, place=place)
         project.waiting[id(entry)] = entry
         project.waiting.move_to_end(id(entry), last=False)
         self._count_waiting(entry, 1)
@@ -231,20 +245,22 @@ class FairQueue:
     def _run(self, place: Place) -> None:
         project = self._project(place.claim)
         project.held[id(place)] = place
-        self._count_running(project, place.claim, 1)
+        self._count_running(project, place, 1)
         project.served += place.claim.tokens / project.weight
 
     def _stop(self, place: Place, used_tokens: int) -> _Project:
         project = self._projects[place.claim.project_id]
         del project.held[id(place)]
-        self._count_running(project, place.claim, -1)
+        self._count_running(project, place, -1)
         project.served += (used_tokens - place.claim.tokens) / project.weight
         return project
 
-    def _count_running(self, project: _Project, claim: Claim, sign: int) -> None:
-        project.running += sign * claim.places
-        self.running += sign * claim.places
-        self.background_running += sign * claim.places if claim.background else 0
+    def _count_running(self, project: _Project, place: Place, sign: int) -> None:
+        change = sign * place.claim.places
+        project.running += change
+        self.running += change
+        self.background_running += change if place.claim.background else 0
+        self.kept_running += change if place.kept else 0
 
     def _count_waiting(self, entry: Waiting, sign: int) -> None:
         self._waiting += sign
@@ -275,11 +291,16 @@ class FairQueue:
 def claim_of(request: EngineRequest, *, places: int) -> Claim:
     """`places`, in the name of its project. Its tokens are those that it may generate: those of the prompt are
     known when it has ended."""
-    tokens = request.max_tokens * request.sequences
+    tokens, project_id = request.max_tokens * request.sequences, request.project_id
+    # Each apart from what its project's other requests are served.
     if request.background:
-        # Apart from what its project's other requests are served.
-        return Claim(f"{request.project_id}:background", 1, places, tokens, background=True)
-    return Claim(request.project_id, request.project_weight, places, tokens)
+        return Claim(f"{project_id}:background", 1, places, tokens, background=True)
+    if request.tier == "flex":
+        weight = request.project_weight
+        return Claim(f"{project_id}:flex", weight, places, tokens, background=True, fills=True)
+    if request.tier == "priority":
+        return Claim(f"{project_id}:priority", PRIORITY * request.project_weight, places, tokens)
+    return Claim(project_id, request.project_weight, places, tokens)
 
 
 def _share(room: int, weight: int, projects: int, of_weight: int) -> int:

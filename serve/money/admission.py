@@ -134,8 +134,9 @@ class Admitted:
 
     @property
     def route(self) -> str:
-        """As the usage event has it: of a line of a batch too, what the line asked."""
-        return f"batch:{self.asked}" if self.caller.background else self.asked
+        """As the usage event has it: what was asked, of a line of a batch and in another service tier too."""
+        how = "batch" if self.caller.background else self.caller.tier
+        return f"{how}:{self.asked}" if how else self.asked
 
     def reply_headers(self, status: MeteringStatus) -> dict[str, str]:
         """The reply headers on money: whether its usage is on record, and what is left of the limits."""

@@ -41,7 +41,8 @@ class PriceBook:
         if terms is None:
             return await self.current()
         if terms not in self._reduced:
-            listed = await self._ledger.prices_of_version(terms.version)
+            version = terms.version
+            listed = await (self.current() if version is None else self._ledger.prices_of_version(version))
             self._reduced[terms] = listed.reduced(terms.ppm)
         return self._reduced[terms]
 

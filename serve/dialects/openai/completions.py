@@ -116,7 +116,7 @@ class CompletionRequest(RequestShape):
         _refuse(self)
         given = without_neutral(self.model_dump(exclude=HANDLED, exclude_unset=True))
         # A chat's options that a completion does not have are no options here, and count as unknown.
-        others = {name for name in self.model_extra or () if name in USED}
+        others = {name for name in self.model_extra or () if name in USED - {"service_tier"}}
         form_options = {name: getattr(self, name) for name in FORM_OPTIONS if name in self.model_fields_set}
         return AskedChat(
             model=self.model,

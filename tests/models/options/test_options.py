@@ -71,9 +71,7 @@ def test_a_used_option_is_forwarded_as_it_is(name: str) -> None:
     assert select_options({name: VALUES[name], "temperature": 0.7}, capabilities=PLAIN)[name] == VALUES[name]
 
 
-@pytest.mark.parametrize(
-    "name", sorted(HANDLED_BY_THE_SERVICE | ACCEPTED_WITHOUT_EFFECT - {"store", "service_tier"})
-)
+@pytest.mark.parametrize("name", sorted(HANDLED_BY_THE_SERVICE | ACCEPTED_WITHOUT_EFFECT - {"store"}))
 def test_what_the_service_handles_or_ignores_is_never_forwarded(name: str) -> None:
     assert selected(**{name: ["text"]}) == {}
 
@@ -115,8 +113,8 @@ def test_null_counts_as_absent(name: str) -> None:
 def test_every_option_that_the_design_names_is_in_one_table() -> None:
     used = """messages model max_tokens max_completion_tokens temperature top_p n stop seed presence_penalty
         frequency_penalty logit_bias logprobs top_logprobs response_format tools tool_choice parallel_tool_calls
-        stream stream_options reasoning_effort ignore_eos min_tokens top_k min_p repetition_penalty"""
-    accepted = "user metadata safety_identifier prompt_cache_key store service_tier modalities"
+        stream stream_options reasoning_effort ignore_eos min_tokens top_k min_p repetition_penalty service_tier"""
+    accepted = "user metadata safety_identifier prompt_cache_key store modalities"
     refused = """functions function_call audio prediction verbosity web_search_options chat_template
         mm_processor_kwargs media_io_kwargs priority request_id cache_salt kv_transfer_params vllm_xargs
         structured_outputs prompt_logprobs echo documents allowed_token_ids use_beam_search"""
@@ -149,13 +147,6 @@ def test_store_is_refused_only_when_it_asks_for_storage() -> None:
     assert selected(store=False) == {}
     assert unsupported(store=True) == "store"
     assert invalid(store="yes") == ("store",)
-
-
-def test_service_tiers_beyond_auto_and_default_are_refused() -> None:
-    assert selected(service_tier="auto") == selected(service_tier="default") == {}
-    assert unsupported(service_tier="priority") == "service_tier"
-    assert unsupported(service_tier="flex") == "service_tier"
-    assert invalid(service_tier=1) == ("service_tier",)
 
 
 def test_text_is_the_only_modality() -> None:

@@ -3,7 +3,8 @@
 In each schedule projects of several weights come and go with short and long requests, some of several places. Time
 goes by in steps; what runs gets on by one step, and what is paused does not. After each step no place may be lost or
 taken twice, and where there are as many places as projects and every request takes one, each project that has a request
-has one that runs. In the end every request must have ended.
+has one that runs. Some projects fill what the others leave: none of theirs runs while one of the others waits, and none
+waits beside a free place. In the end every request must have ended.
 """
 
 from __future__ import annotations
@@ -53,12 +54,14 @@ class Schedule:
     room: int
     large: bool
     pauses: int = 0
+    filling: frozenset[str] = frozenset()
     requests: list[Request] = field(default_factory=list)
 
     def run(self) -> None:
         """Raises `AssertionError` where a rule is broken. To be called in an event loop."""
         places = FairPlaces(lambda: self.room, on_pause=self._paused, ahead=self.room // AHEAD)
-        projects = [(name, self.rng.choice([1, 1, 2, 5])) for name in "abcdef"[: self.rng.randint(1, 6)]]
+        projects = [(name, self.rng.choice([1, 1, 2, 5, 16])) for name in "abcdef"[: self.rng.randint(1, 6)]]
+        self.filling = frozenset(name for name, _ in projects if self.rng.random() < 0.2)
         for step in range(STEPS):
             for _ in range(self.rng.choice([0, 0, 1, 1, 3, self.room])):
                 self._come(places, *self.rng.choice(projects))
@@ -76,7 +79,8 @@ class Schedule:
     def _come(self, places: FairPlaces, project: str, weight: int) -> None:
         taken = self.rng.randint(1, max(1, self.room // 2)) if self.large and self.rng.random() < 0.1 else 1
         steps = self.rng.choice([1, 2, 5, 40])
-        claim = Claim(project, weight, taken, steps * taken)
+        fills = project in self.filling
+        claim = Claim(project, weight, taken, steps * taken, background=fills, fills=fills)
         request = Request(claim, steps, places.try_enter(claim))
         if request.place is None:
             request.waiting = places.wait(claim)
@@ -109,8 +113,15 @@ class Schedule:
         assert held <= self.room + ahead or len(running) == 1, f"step {step}: {held} of {self.room} places"
         served = {one.claim.project_id for one in running}
         assert served or not asking, f"step {step}: nothing runs"
-        if len(asking) <= self.room and not self.large:
-            assert served == asking, f"step {step}: nothing of {asking - served} runs"
+        if self.large:
+            return
+        if len(asking) <= self.room:
+            left_out = asking - served - self.filling
+            assert not left_out, f"step {step}: nothing of {left_out} runs"
+        waiting = {one.claim.project_id for one in self.requests if not one.runs}
+        if waiting - self.filling:
+            assert not served & self.filling, f"step {step}: {served & self.filling} before {waiting}"
+        assert not waiting or held >= self.room, f"step {step}: {held} of {self.room}, and {waiting} wait"
 
 
 def _has_its_turn(request: Request) -> bool:

@@ -227,6 +227,11 @@ def _options(body: ResponseRequest, offered: OfferedTools) -> dict[str, Any]:
     return options
 
 
+def _tier(body: ResponseRequest) -> str:
+    asked = body.extras().get("service_tier")
+    return "default" if asked in (None, "auto") else str(asked)
+
+
 def _repeated(body: ResponseRequest, offered: OfferedTools, *, is_stored: bool) -> dict[str, Any]:
     """The properties of a response that say what was asked for, with OpenAI's defaults."""
     text_format = body.text.format.model_dump(exclude_none=True) if body.text.format else {"type": "text"}
@@ -240,7 +245,7 @@ def _repeated(body: ResponseRequest, offered: OfferedTools, *, is_stored: bool) 
         "prompt_cache_key": body.prompt_cache_key,
         "reasoning": {"effort": body.reasoning.effort, "summary": None},
         "safety_identifier": body.safety_identifier,
-        "service_tier": "default",
+        "service_tier": _tier(body),
         "store": is_stored,
         "text": {"format": text_format},
         "tool_choice": shown_choice(body.tool_choice),
