@@ -1,5 +1,6 @@
-"""Periods of budgets: the hour, day, week or month of a time zone that a moment falls into, by the pinned zones of
-`tzdata`, so that every server has the same changes of clock."""
+"""Periods of budgets: the hours, days, weeks and months of a time zone, with its changes of clock.
+
+Zones are those of the pinned `tzdata`: every server has the same."""
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
