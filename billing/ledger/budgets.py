@@ -124,8 +124,9 @@ def move(connection: Connection, counters: Sequence[str], *, freed: int, charge:
 
 
 def room(connection: Connection, counters: Sequence[str], freed: int) -> int:
-    """The room that they leave, once this request's own hold is gone; without any, more than any column holds."""
-    least = connection.execute(_ROOM, {"counters": counters}).scalar() if counters else None
+    """The room that they leave, once this request's own hold is gone; where none is left of them, more than any column
+    holds."""
+    least = connection.execute(_ROOM, {"counters": counters}).scalar()
     return 2**63 if least is None else max(0, int(least) + freed)
 
 
@@ -134,8 +135,8 @@ def stored(counters: Sequence[str]) -> str | None:
     return json.dumps(counters, separators=(",", ":")) if counters else None
 
 
-def remembered(text: str | None) -> list[str]:
-    return [] if text is None else list(json.loads(text))
+def remembered(text: str) -> list[str]:
+    return list(json.loads(text))
 
 
 def _present(connection: Connection, of: Spender, clock: Clock) -> list[tuple[Row[Any], Period, str]]:

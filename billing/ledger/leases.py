@@ -187,7 +187,7 @@ def _close(
             freed[row.workspace_id] += row.amount_nano_usd
             if row.key_id is not None:
                 freed_of_keys[row.workspace_id, row.key_id] += row.amount_nano_usd
-            for counter in budgets.remembered(row.budgets):
+            for counter in budgets.remembered(row.budgets) if row.budgets else ():
                 freed_of_budgets[counter] += row.amount_nano_usd
             count += 1
     # Sorted, since two servers that lock the same workspaces in different orders would deadlock.

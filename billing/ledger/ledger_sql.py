@@ -239,7 +239,8 @@ def _credit_dearer(connection: Connection, event: UsageEvent, posting: Posting, 
 def _closed(connection: Connection, event: UsageEvent) -> _Freed:
     """What its hold had set aside; the hold is gone then."""
     for _, amount, key_id, counted in _CLOSE.returned(connection, {"event": event.event_id}):
-        return _Freed(amount, amount if key_id is not None else 0, budgets.remembered(counted))
+        counters = budgets.remembered(counted) if counted else ()
+        return _Freed(amount, amount if key_id is not None else 0, counters)
     return _Freed()
 
 
@@ -253,13 +254,14 @@ def _post(connection: Connection, event: UsageEvent, freed: _Freed) -> Posting:
             charge=charge.nano_usd,
             month=charge.month,
         )
-    of_budgets = freed.nano_usd if freed.counters else 0
-    budgets.move(connection, charge.counters, freed=of_budgets, charge=charge.nano_usd)
+    if charge.counters:
+        of_budgets = freed.nano_usd if freed.counters else 0
+        budgets.move(connection, charge.counters, freed=of_budgets, charge=charge.nano_usd)
     written_off = event.cost_nano_usd - charge.nano_usd
     values = event_values(event) | {
         "written_off_nano_usd": written_off,
         "month": charge.month,
-        "budgets": budgets.stored(charge.counters),
+        "budgets": budgets.stored(charge.counters) if charge.counters else None,
     }
     if _RECORD[connection.dialect.name].count(connection, values) == 1:
         return Posting(True, written_off, charge.month)
@@ -267,7 +269,8 @@ def _post(connection: Connection, event: UsageEvent, freed: _Freed) -> Posting:
     connection.execute(_UNCHARGE, {"workspace": event.workspace_id, "charge": charge.nano_usd})
     if charge.has_limited_keys:
         balances.move(connection, event.key_id, freed=0, charge=-charge.nano_usd, month=charge.month)
-    budgets.move(connection, charge.counters, freed=0, charge=-charge.nano_usd)
+    if charge.counters:
+        budgets.move(connection, charge.counters, freed=0, charge=-charge.nano_usd)
     return Posting(False)
 
 
@@ -278,7 +281,8 @@ def close_hold(connection: Connection, event_id: str) -> bool:
         found = _FREE.returned(connection, {"workspace": workspace_id, "freed": amount_nano_usd})
         if found and found[0][0] and key_id is not None:
             balances.free(connection, key_id, amount_nano_usd)
-        budgets.move(connection, budgets.remembered(counted), freed=amount_nano_usd, charge=0)
+        if counted:
+            budgets.move(connection, budgets.remembered(counted), freed=amount_nano_usd, charge=0)
     return bool(closed)
 
 
@@ -307,7 +311,9 @@ def _charge_locked(connection: Connection, event: UsageEvent, freed: _Freed) -> 
         of_key = balances.key_room(connection, event.key_id, freed.of_key_nano_usd, row.month)
         room = min(room, of_key)
     counters = _counters(connection, event, freed, row.has_budgets, Clock(row.now_s, row.time_zone))
-    room = min(room, budgets.room(connection, counters, freed.nano_usd if freed.counters else 0))
+    if counters:
+        of_budgets = budgets.room(connection, counters, freed.nano_usd if freed.counters else 0)
+        room = min(room, of_budgets)
     charge = min(event.cost_nano_usd, max(covered, room))
     parameters = {"workspace": row.id, "freed": freed.nano_usd, "charge": charge, "covered": covered}
     if connection.execute(_CHARGE_WITHIN, parameters).rowcount != 1:
