@@ -13,7 +13,6 @@ from billing.ledger import budgets
 from billing.ledger.budgets import Clock, Spender
 from billing.ledger.leases import LeaseKeeper
 from billing.ledger.ledger import Ledger
-from billing.ledger.ledger_sql import Posting
 from billing.ledger.recording import OfflineAllowance, Recorder, Replayed, replay
 from billing.store.database import CircuitBreaker, Database, Work
 from billing.store.log_tables import log_pending
@@ -162,24 +161,7 @@ class LedgerThatForgetsBudgets(Ledger):
         return opened
 
 
-class RecorderThatChargesThePresentPeriod(Recorder):
-    """Budgets are charged in the period in which a request ends, and what was held in another is forgotten there."""
-
-    async def _in_ledger(self, events: Sequence[UsageEvent], work: Work[list[Posting]]) -> list[Settlement]:
-        def moved(connection: Connection) -> list[Posting]:
-            for event in events:
-                at, zone = connection.execute(_CLOCK, {"id": event.workspace_id}).one()
-                of = Spender(event.workspace_id, event.project_id, event.key_id)
-                counters = budgets.present(connection, of, Clock(at, zone))
-                parameters = {"id": event.event_id, "budgets": budgets.stored(counters)}
-                connection.execute(_COUNTED, parameters)
-            return work(connection)
-
-        return await super()._in_ledger(events, moved)
-
-
 _CLOCK = text("SELECT pith_now(), time_zone FROM workspaces WHERE id = :id")
-_COUNTED = text("UPDATE holds SET budgets = :budgets WHERE event_id = :id")
 
 
 class LedgerThatChecksBudgetsFirst(Ledger):
@@ -316,10 +298,6 @@ BUGS: dict[str, tuple[Parts, str]] = {
     "a chat and its compression are spooled apart": (_with_recorder(RecorderThatSpoolsApart), "posted alone"),
     "a chat and its compression are replayed apart": (Parts(ledger=LedgerThatReplaysApart), "posted alone"),
     "a hold forgets the periods of its budgets": (Parts(ledger=LedgerThatForgetsBudgets), "and add up to"),
-    "budgets are charged in another period than was held in": (
-        _with_recorder(RecorderThatChargesThePresentPeriod),
-        "and add up to",
-    ),
     "budgets are looked at before they are held": (
         Parts(ledger=LedgerThatChecksBudgetsFirst),
         "of a budget of",
