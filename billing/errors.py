@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from billing.caller import LimitState
 
-Span = Literal["total", "month"]
+Span = Literal["total", "month", "week", "day", "hour"]
 LimitName = Literal["requests", "tokens", "in_flight"]
 
 _LIMIT_WORDS: dict[LimitName, str] = {
@@ -68,15 +68,14 @@ class PricesUnavailable(BillingError):
 class QuotaExceeded(BillingError):
     """The worst case of this request would exceed a spend limit of `whose`. Nothing was held."""
 
-    whose: ClassVar[str] = "workspace"
+    whose = "workspace"
 
     def __init__(
         self, *, span: Span, limit_nano_usd: int, committed_nano_usd: int, wanted_nano_usd: int
     ) -> None:
-        what = "spend limit" if span == "total" else "spend limit of this calendar month (UTC)"
         super().__init__(
             f"{self.whose} quota exceeded: this request may cost up to {_usd(wanted_nano_usd)} and "
-            f"{_usd(committed_nano_usd)} of the {what} of {_usd(limit_nano_usd)} is spent or held"
+            f"{_usd(committed_nano_usd)} of the {self._limit_words(span, _usd(limit_nano_usd))} is spent or held"
         )
         self.span = span
         self.limit_nano_usd = limit_nano_usd
@@ -87,6 +86,40 @@ class QuotaExceeded(BillingError):
     def left_nano_usd(self) -> int:
         """The amount that could still be held when it was asked."""
         return self.limit_nano_usd - self.committed_nano_usd
+
+    def _limit_words(self, span: Span, usd: str) -> str:
+        return f"spend limit{'' if span == 'total' else ' of this calendar month (UTC)'} of {usd}"
+
+
+class BudgetExceeded(QuotaExceeded):
+    """The worst case of this request would exceed a budget in its present period. Nothing was held.
+
+    `resets_at` is in the time zone of the period; None: it never ends."""
+
+    def __init__(
+        self,
+        *,
+        whose: str,
+        budget_id: str,
+        span: Span,
+        resets_at: datetime | None,
+        limit_nano_usd: int,
+        committed_nano_usd: int,
+        wanted_nano_usd: int,
+    ) -> None:
+        self.whose, self.budget_id, self.resets_at = whose, budget_id, resets_at
+        super().__init__(
+            span=span,
+            limit_nano_usd=limit_nano_usd,
+            committed_nano_usd=committed_nano_usd,
+            wanted_nano_usd=wanted_nano_usd,
+        )
+
+    def _limit_words(self, span: Span, usd: str) -> str:
+        if self.resets_at is None:
+            return f"budget of {usd} in all"
+        reset = f"resets at {self.resets_at.isoformat(timespec='seconds')} ({self.resets_at.tzinfo})"
+        return f"budget of {usd} for each {span}, which {reset},"
 
 
 class BillingDisabled(BillingError):

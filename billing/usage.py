@@ -118,6 +118,8 @@ class UsageEvent:
     route: str | None = None
     # As in `UsageFigures`.
     tokens_sha256: str | None = None
+    # Set by the ledger when it posts the event: the periods of budgets that it counts in, as JSON.
+    budgets: str | None = None
     # As the ledger listed it under `pricing_version`. For the spool alone: a ledger that was restored from a backup may
     # list other prices under that number.
     listed_price: ModelPrice | None = None

@@ -67,6 +67,8 @@ class Workspace:
     revoked_at: datetime | None
     collected_nano_usd: int
     credited_nano_usd: int = 0
+    # Of the periods of its budgets.
+    time_zone: str = "UTC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,7 @@ def insert_workspace(
     monthly_limit_nano_usd: int | None,
     billing_enabled: bool,
     now: datetime,
+    time_zone: str = "UTC",
 ) -> Workspace:
     row = {
         "id": f"ws_{secrets.token_hex(10)}",
@@ -120,6 +123,7 @@ def insert_workspace(
         "month_posted_nano_usd": 0,
         "created_at": now,
         "revoked_at": None,
+        "time_zone": time_zone,
     }
     connection.execute(insert(workspaces), row)
     return find_workspace(connection, str(row["id"]))

@@ -23,6 +23,7 @@ from billing.accounts.key_sql import (
 from billing.accounts.keys import MAX_LIMIT_NANO_USD, NO_TERMS, KeyChange, KeyTerms, checked_terms, moment_of
 from billing.caller import NO_LIMITS, Caller, ProjectLimits
 from billing.errors import AccountRevoked, InvalidAccount, InvalidKey
+from billing.periods import UnknownTimeZone, time_zone
 from billing.store.database import Database
 from billing.store.dates import now_s
 from billing.store.schema import api_keys, projects, workspaces
@@ -36,7 +37,9 @@ _RATES = tuple(ProjectLimits.__dataclass_fields__)
 
 def workspace_columns(values: Mapping[str, Any]) -> dict[str, Any]:
     """The named settings of a workspace, as its row has them. Raises `InvalidAccount`."""
-    _refuse_others("workspace", values, (*_SPEND_LIMITS, "billing_enabled"))
+    _refuse_others("workspace", values, (*_SPEND_LIMITS, "billing_enabled", "time_zone"))
+    if "time_zone" in values:
+        checked_zone(values["time_zone"])
     for name in _SPEND_LIMITS:
         checked_limit(name, values.get(name))
     return dict(values)
@@ -57,6 +60,14 @@ def checked_limit(field: str, limit: int | None) -> int | None:
     if limit is not None and not 0 <= limit <= MAX_LIMIT_NANO_USD:
         raise InvalidAccount(f"{field}: must be between 0 and {MAX_LIMIT_NANO_USD}, not {limit}")
     return limit
+
+
+def checked_zone(name: str) -> str:
+    try:
+        time_zone(name)
+    except UnknownTimeZone as error:
+        raise InvalidAccount(str(error)) from error
+    return name
 
 
 def checked_compression(compression: str | None) -> str | None:
@@ -126,6 +137,7 @@ class Accounts:
         spend_limit_nano_usd: int | None = None,
         monthly_limit_nano_usd: int | None = None,
         billing_enabled: bool = True,
+        time_zone: str = "UTC",
         now: datetime,
     ) -> Workspace:
         return await self._changes.create(
@@ -138,6 +150,7 @@ class Accounts:
                 spend_limit_nano_usd=checked_limit("spend_limit_nano_usd", spend_limit_nano_usd),
                 monthly_limit_nano_usd=checked_limit("monthly_limit_nano_usd", monthly_limit_nano_usd),
                 billing_enabled=billing_enabled,
+                time_zone=checked_zone(time_zone),
                 now=now,
             ),
         )
@@ -180,8 +193,8 @@ class Accounts:
         return await self._database.read(lambda c: listed_projects(c, workspace, page))
 
     async def change_workspace(self, workspace: str, values: Mapping[str, Any]) -> Workspace:
-        """Its spend limits and whether it may be charged, by the names of `Workspace`; what is not named stays as it
-        is by then, whoever else changes it."""
+        """Its spend limits, whether it may be charged and its time zone, by the names of `Workspace`; what is not named
+        stays as it is by then, whoever else changes it."""
         columns = workspace_columns(values)
         return await self._change(workspaces, account_sql.find_workspace, workspace, columns)
 

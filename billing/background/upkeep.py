@@ -9,11 +9,12 @@ from datetime import datetime
 from billing.collections.collection import HookCommand
 from billing.collections.collector import Collector
 from billing.errors import BillingError
+from billing.ledger import budgets
 from billing.ledger.ledger import Ledger
 from billing.originals.original_store import Count, OriginalStore
 from billing.preservation.checks import PreservationStore
 from billing.rollups.partitions import make_months
-from billing.store.database import Database
+from billing.store.database import Database, PatientWork
 
 log = logging.getLogger(__name__)
 
@@ -173,6 +174,17 @@ def preservation_round(
 ) -> Round:
     """Deletes checks of compressed chats that are old."""
     return Round("preservation", lambda: store.delete_old(clock()), every_s)
+
+
+def budgets_round(database: Database, *, every_s: float = MONTHS_EVERY_S) -> Round:
+    """Deletes what budgets had in periods that are long over."""
+
+    async def once() -> None:
+        while await database.read(budgets.has_old):
+            if await database.write(PatientWork(budgets.forget_old)) < budgets.DELETED_AT_ONCE:
+                break
+
+    return Round("budgets", once, every_s)
 
 
 def months_round(database: Database, *, every_s: float = MONTHS_EVERY_S) -> Round:

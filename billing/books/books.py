@@ -9,7 +9,7 @@ from sqlalchemy import Connection, func, select
 
 from billing.accounts import account_sql, audit_log
 from billing.accounts.audit_log import AuditEntry
-from billing.books.invariants import Violation, unequal_sums, violations, wrong_rows
+from billing.books.invariants import Violation, unequal_sums, violations, wrong_counters, wrong_rows
 from billing.books.logged import wrong_counts, wrong_leaves
 from billing.books.mispriced import MispricedEvent
 from billing.books.proof import ChangedEvents, prove
@@ -48,7 +48,8 @@ class Reconciliation:
     is in none yet."""
 
     totals: Totals
-    # Of the balances of workspaces, and of keys with a spend limit.
+    # Of the balances of workspaces and of keys with a spend limit, and of what budgets hold; a full one, also of what
+    # is posted to these.
     differences: list[Violation]
     # Of the sums that usage is read from, and of those that were kept when events were proven.
     wrong_sums: tuple[Violation, ...]
@@ -108,7 +109,7 @@ class Books:
         # Balances must be of one moment. Costs belong to events, which never change, so they are read in pieces.
         proof = await prove(self._database, full=full)
         totals, balances, sums, log = await self._database.read(
-            partial(_of_one_moment, distrusted=proof.distrusted)
+            partial(_of_one_moment, distrusted=proof.distrusted, full=full)
         )
         return Reconciliation(
             totals=totals,
@@ -141,7 +142,7 @@ class Books:
 
 
 def _of_one_moment(
-    connection: Connection, distrusted: Collection[str]
+    connection: Connection, distrusted: Collection[str], *, full: bool
 ) -> tuple[Totals, list[Violation], list[Violation], list[str]]:
     """The totals, and what is wrong in balances, in sums and in the transparency log. A settlement between two reads
     would look like a loss."""
@@ -149,6 +150,7 @@ def _of_one_moment(
     found = violations(connection, distrusted)
     balances = [one for one in found if one.table in ("workspaces", "api_keys")]
     sums = [one for one in found if one not in balances]
+    balances += wrong_counters(connection, full=full)
     months = [one for one in sums if one.table == usage_months.name]
     w, u = workspaces.c, usage_months.c
     amounts = (w.posted_nano_usd, w.collected_nano_usd, w.credited_nano_usd, w.held_nano_usd)

@@ -7,20 +7,25 @@ from typing import Any
 
 from sqlalchemy import (
     CTE,
+    JSON,
     ColumnElement,
     Connection,
     Select,
     Table,
     case,
+    cast,
     func,
     literal,
     or_,
     select,
+    true,
     union_all,
 )
 
+from billing.rollups.archived import archived_bound
 from billing.rollups.event_sums import event_sums
 from billing.rollups.usage_sums import KEY, SPANS, days_by_month, due_sums, stored_sums
+from billing.store.budget_tables import budget_counters, budgets
 from billing.store.database import Database, use_one_snapshot
 from billing.store.rollup_tables import SUMS, usage_days, usage_months
 from billing.store.schema import (
@@ -30,6 +35,7 @@ from billing.store.schema import (
     holds,
     key_months,
     projects,
+    usage_events,
     workspace_months,
     workspaces,
 )
@@ -61,6 +67,8 @@ class Violation:
             return self.key[1]
         if self.table == "api_keys":
             return f"{self.key[1]} of key {self.key[0]}"
+        if self.table == "budget_counters":
+            return f"{self.key[1]} of budget {self.key[0]}"
         return " ".join([self.table, *filter(None, self.key)])
 
     @property
@@ -235,11 +243,46 @@ def violations(connection: Connection, distrusted: Collection[str] = ()) -> list
     return sorted(Invariant(("id", "field"), CHARGES, stored, due).violations(connection), key=_in_order)
 
 
+def wrong_counters(connection: Connection, *, full: bool) -> list[Violation]:
+    """Periods of budgets in which other is held than their holds add up to, or, with `full`, other posted than their
+    events: all events of budgets are read for it, and none of periods that began before an archived month ended."""
+    c = budget_counters.c
+    row = partial(_row, "budget_counters", budgets.c.workspace_id, c.id)
+    own: list[ColumnElement[bool]] = [budgets.c.id == c.budget_id]
+    sources: dict[str, tuple[Table, ColumnElement[int]]] = {"held": (holds, holds.c.amount_nano_usd)}
+    if full:
+        charged = usage_events.c.cost_nano_usd - usage_events.c.written_off_nano_usd
+        sources["posted"] = (usage_events, charged)
+        archived = connection.execute(select(archived_bound())).scalar()
+        if archived is not None:
+            # An event's id begins with its millisecond.
+            own.append(c.began_at * 1000 > int(archived[:12], 16))
+    stored, due = [], []
+    for figure, (table, nano_usd) in sources.items():
+        stored.append(row(literal(figure), c[f"{figure}_nano_usd"]).where(*own))
+        counted = _by_counter(connection, table, nano_usd)
+        one = counted.subquery().c
+        due.append(row(literal(figure), one.nano_usd).where(*own, one.counter == c.id))
+    found = Invariant(("id", "field"), CHARGES, stored, due).violations(connection)
+    return sorted(found, key=lambda one: (one.workspace_id, one.key))
+
+
+def _by_counter(connection: Connection, table: Table, nano_usd: ColumnElement[int]) -> Select[Any]:
+    """The amount of each row for each of the periods that its `budgets` name."""
+    some = table.c.budgets.is_not(None)
+    if connection.dialect.name == "sqlite":
+        named = func.json_each(table.c.budgets).table_valued("value")
+        rows = select(named.c.value.label("counter"), nano_usd.label("nano_usd"))
+        return rows.select_from(table.join(named, true())).where(some)
+    each = func.json_array_elements_text(cast(table.c.budgets, JSON))
+    return select(each.label("counter"), nano_usd.label("nano_usd")).where(some)
+
+
 def differences(connection: Connection) -> list[Violation]:
-    """`violations` of one moment. Call it first in a transaction: a settlement between two reads would look like a
-    loss."""
+    """`violations` and `wrong_counters` of one moment. Call it first in a transaction: a settlement between two reads
+    would look like a loss."""
     use_one_snapshot(connection)
-    return violations(connection)
+    return [*violations(connection), *wrong_counters(connection, full=True)]
 
 
 def _in_order(one: Violation) -> tuple[Any, ...]:

@@ -8,11 +8,12 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from billing.accounts import audit_log
 from billing.accounts.audit_log import AuditEntry
-from billing.books.invariants import FIGURES, MOST_NAMED, Violation, violations
+from billing.books.invariants import FIGURES, MOST_NAMED, Violation, violations, wrong_counters
 from billing.books.proof import ChangedEvents
 from billing.errors import BillingError, RebuildRefused
 from billing.rollups import checkpoint_sql
 from billing.rollups.usage_sums import refill
+from billing.store.budget_tables import budget_counters
 from billing.store.schema import api_keys, key_months, workspace_months, workspaces
 
 _BALANCES = {
@@ -72,7 +73,13 @@ def rebuild_balances(
         details = {one.figure: [one.stored_nano_usd, one.rebuilt_nano_usd]}
         entry = AuditEntry(now, actor, "key.rebuild", one.workspace_id, one.key[0], details)
         audit_log.record(connection, entry)
-    return [*balances, *sums, *of_keys]
+    of_budgets = [one for one in wrong_counters(connection, full=True) if one.workspace_id in locked]
+    for one in of_budgets:
+        counter, figure = one.key
+        setting = update(budget_counters).where(budget_counters.c.id == counter)
+        connection.execute(setting.values({f"{figure}_nano_usd": one.rebuilt_nano_usd}))
+    _note(connection, actor, now, of_budgets, "_nano_usd")
+    return [*balances, *sums, *of_keys, *of_budgets]
 
 
 def _note(connection: Connection, actor: str, now: datetime, changed: Sequence[Violation], unit: str) -> None:

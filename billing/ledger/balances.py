@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, Connection, and_, bindparam, case, func, or_, select, update
 from sqlalchemy.engine import Row
 
 from billing.errors import BillingDisabled, InvalidKey, QuotaExceeded, UnknownAccount
 from billing.store.database import use_one_snapshot
-from billing.store.dates import month_bounds, this_month
+from billing.store.dates import month_bounds, now_s, this_month
 from billing.store.schema import api_keys, key_months, projects, workspace_months, workspaces
 from billing.store.statements import PrecompiledStatement, replacing
 from billing.usage import Hold
@@ -81,7 +81,7 @@ _WITHOUT_ROOM = (
 class KeyQuotaExceeded(QuotaExceeded):
     """The worst case of this request would exceed a spend limit of its key. Nothing was held."""
 
-    whose: ClassVar[str] = "key"
+    whose = "key"
 
 
 def reserve(connection: Connection, key_id: str, amount_nano_usd: int, month: str) -> None:
@@ -163,7 +163,7 @@ def _refusal(row: Row[Any], wanted: int) -> KeyQuotaExceeded:
 _w, _m = workspaces.c, workspace_months.c
 # NO KEY UPDATE, as an UPDATE takes it: the stronger lock would wait for every event that is being inserted.
 _LOCK = (
-    select(workspaces, this_month().label("now_month"))
+    select(workspaces, this_month().label("now_month"), now_s().label("now_s"))
     .where(_w.id == bindparam("workspace"))
     .with_for_update(key_share=True)
 )

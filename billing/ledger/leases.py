@@ -27,6 +27,7 @@ from sqlalchemy import (
 )
 
 from billing.errors import LedgerUnavailable
+from billing.ledger import budgets
 from billing.ledger.spool import Spool
 from billing.store.database import Database
 from billing.store.dates import now_s
@@ -79,7 +80,9 @@ def _extending(whose: ColumnElement[bool]) -> Update:
 def _closing(still: ColumnElement[bool]) -> Executable:
     wanted = select(_h.event_id).where(_given, still).with_for_update(skip_locked=True)
     return (
-        delete(holds).where(_h.event_id.in_(wanted)).returning(_h.workspace_id, _h.amount_nano_usd, _h.key_id)
+        delete(holds)
+        .where(_h.event_id.in_(wanted))
+        .returning(_h.workspace_id, _h.amount_nano_usd, _h.key_id, _h.budgets)
     )
 
 
@@ -177,12 +180,15 @@ def _close(
 ) -> int:
     freed: dict[str, int] = defaultdict(int)
     freed_of_keys: dict[tuple[str, str], int] = defaultdict(int)
+    freed_of_budgets: dict[str, int] = defaultdict(int)
     count = 0
     for some in _in_parts(event_ids):
         for row in connection.execute(closing, {**parameters, "given": some}).all():
             freed[row.workspace_id] += row.amount_nano_usd
             if row.key_id is not None:
                 freed_of_keys[row.workspace_id, row.key_id] += row.amount_nano_usd
+            for counter in budgets.remembered(row.budgets) if row.budgets else ():
+                freed_of_budgets[counter] += row.amount_nano_usd
             count += 1
     # Sorted, since two servers that lock the same workspaces in different orders would deadlock.
     for workspace_id in sorted(freed):
@@ -192,6 +198,8 @@ def _close(
         for (workspace_id, key_id), amount in sorted(freed_of_keys.items()):
             if workspace_id in limited:
                 connection.execute(_FREE_KEY, {"key": key_id, "freed": amount})
+    for counter, amount in sorted(freed_of_budgets.items()):
+        budgets.move(connection, [counter], freed=amount, charge=0)
     return count
 
 

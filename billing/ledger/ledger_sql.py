@@ -1,8 +1,8 @@
 """The SQL of money, one function per transaction: open a hold, post a usage event, close a hold.
 
-Rows are locked in one order, hold before workspace before key, and each statement that moves money names the row's
-own figures, so no interleaving of callers can lose or double an amount. No statement here lets what is posted and
-held exceed a limit (docs/adr/0010-posted-within-the-limit.md).
+Rows are locked in one order, hold before workspace before key before budgets, and each statement that moves money names
+the row's own figures, so no interleaving of callers can lose or double an amount. No statement here lets what is posted
+and held exceed a limit (docs/adr/0010-posted-within-the-limit.md).
 """
 
 from collections.abc import Sequence
@@ -26,8 +26,9 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from billing.errors import ClockBehind, RowRefused
-from billing.ledger import adjustment_rows, balances
+from billing.ledger import adjustment_rows, balances, budgets
 from billing.ledger.balances import locked_in_month
+from billing.ledger.budgets import Clock, Spender
 from billing.price import dearer_nano_usd
 from billing.rollups.archived import archived_bound, sealed_until
 from billing.store.dates import now_s, this_month
@@ -42,6 +43,8 @@ _amount: ColumnElement[int] = bindparam("amount", type_=BigInteger)
 _freed: ColumnElement[int] = bindparam("freed", type_=BigInteger)
 _charged: ColumnElement[int] = bindparam("charge", type_=BigInteger)
 
+# What the statements that move money return: the month, and where else the money is to be moved.
+_LOOKED_FOR = (_w.month, _w.has_limited_keys, _w.has_budgets, _w.time_zone, now_s().label("now_s"))
 _RESERVE = PrecompiledStatement(
     update(workspaces)
     .where(
@@ -58,7 +61,7 @@ _RESERVE = PrecompiledStatement(
         bindparam("event_id", type_=String) >= func.coalesce(archived_bound(), ""),
     )
     .values(held_nano_usd=_w.held_nano_usd + _amount)
-    .returning(_w.month, _w.has_limited_keys)
+    .returning(*_LOOKED_FOR)
 )
 _MOVE = {
     "held_nano_usd": _w.held_nano_usd - _freed,
@@ -70,7 +73,7 @@ _CHARGE = PrecompiledStatement(
     update(workspaces)
     .where(_w.id == bindparam("workspace"), _w.month == this_month())
     .values(_MOVE)
-    .returning(_w.month, _w.has_limited_keys)
+    .returning(*_LOOKED_FOR)
 )
 # For every other: never past a limit, except for what its hold covers.
 _CHARGE_WITHIN = (
@@ -105,7 +108,7 @@ _FREE = PrecompiledStatement(
 _CLOSE = PrecompiledStatement(
     delete(holds)
     .where(holds.c.event_id == bindparam("event"))
-    .returning(holds.c.workspace_id, holds.c.amount_nano_usd, holds.c.key_id)
+    .returning(holds.c.workspace_id, holds.c.amount_nano_usd, holds.c.key_id, holds.c.budgets)
 )
 _WHY_NOT = select(workspaces, this_month().label("now_month")).where(_w.id == bindparam("workspace"))
 _HOLD = PrecompiledStatement(
@@ -117,6 +120,7 @@ _HOLD = PrecompiledStatement(
         owner=bindparam("owner"),
         expires_at=now_s() + bindparam("lease_s"),
         key_id=bindparam("key_id"),
+        budgets=bindparam("budgets"),
     )
 )
 
@@ -149,10 +153,12 @@ class Posting:
 
 @dataclass(frozen=True, slots=True)
 class _Freed:
-    """What a hold that is closed had set aside: of its workspace, and of its key. Holds of older releases name none."""
+    """What a hold that is closed had set aside: of its workspace, and of its key. Holds of older releases name none.
+    `counters`: the periods of budgets that it was counted in; None where it is gone."""
 
     nano_usd: int = 0
     of_key_nano_usd: int = 0
+    counters: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +167,8 @@ class _Charge:
     # The month that it counts to.
     month: str
     has_limited_keys: bool
+    # The periods of budgets that it counts in.
+    counters: Sequence[str]
 
 
 def open_hold(connection: Connection, hold: Hold, *, owner: str, lease_s: float) -> None:
@@ -172,9 +180,14 @@ def open_hold(connection: Connection, hold: Hold, *, owner: str, lease_s: float)
         "event_id": hold.event_id,
     }
     reserved = _RESERVE.returned(connection, parameters)
-    month, has_limited_keys = (reserved or _reserved_in_another_month(connection, hold, parameters))[0]
+    month, has_limited_keys, has_budgets, zone, at = (
+        reserved or _reserved_in_another_month(connection, hold, parameters)
+    )[0]
     if has_limited_keys:
         balances.reserve(connection, hold.key_id, hold.amount_nano_usd, month)
+    counted = None
+    if has_budgets:
+        counted = budgets.reserve(connection, _spender(hold), hold.amount_nano_usd, Clock(at, zone))
     _HOLD.count(
         connection,
         {
@@ -185,6 +198,7 @@ def open_hold(connection: Connection, hold: Hold, *, owner: str, lease_s: float)
             "owner": owner,
             "lease_s": lease_s,
             "key_id": hold.key_id,
+            "budgets": counted,
         },
     )
 
@@ -224,8 +238,9 @@ def _credit_dearer(connection: Connection, event: UsageEvent, posting: Posting, 
 
 def _closed(connection: Connection, event: UsageEvent) -> _Freed:
     """What its hold had set aside; the hold is gone then."""
-    for _, amount, key_id in _CLOSE.returned(connection, {"event": event.event_id}):
-        return _Freed(amount, amount if key_id is not None else 0)
+    for _, amount, key_id, counted in _CLOSE.returned(connection, {"event": event.event_id}):
+        counters = budgets.remembered(counted) if counted else ()
+        return _Freed(amount, amount if key_id is not None else 0, counters)
     return _Freed()
 
 
@@ -239,24 +254,35 @@ def _post(connection: Connection, event: UsageEvent, freed: _Freed) -> Posting:
             charge=charge.nano_usd,
             month=charge.month,
         )
+    if charge.counters:
+        of_budgets = freed.nano_usd if freed.counters else 0
+        budgets.move(connection, charge.counters, freed=of_budgets, charge=charge.nano_usd)
     written_off = event.cost_nano_usd - charge.nano_usd
-    values = event_values(event) | {"written_off_nano_usd": written_off, "month": charge.month}
+    values = event_values(event) | {
+        "written_off_nano_usd": written_off,
+        "month": charge.month,
+        "budgets": budgets.stored(charge.counters) if charge.counters else None,
+    }
     if _RECORD[connection.dialect.name].count(connection, values) == 1:
         return Posting(True, written_off, charge.month)
     # The event was there already: only its hold is given back.
     connection.execute(_UNCHARGE, {"workspace": event.workspace_id, "charge": charge.nano_usd})
     if charge.has_limited_keys:
         balances.move(connection, event.key_id, freed=0, charge=-charge.nano_usd, month=charge.month)
+    if charge.counters:
+        budgets.move(connection, charge.counters, freed=0, charge=-charge.nano_usd)
     return Posting(False)
 
 
 def close_hold(connection: Connection, event_id: str) -> bool:
     """Gives the amount back; false when the hold was closed already."""
     closed = _CLOSE.returned(connection, {"event": event_id})
-    for workspace_id, amount_nano_usd, key_id in closed:
+    for workspace_id, amount_nano_usd, key_id, counted in closed:
         found = _FREE.returned(connection, {"workspace": workspace_id, "freed": amount_nano_usd})
         if found and found[0][0] and key_id is not None:
             balances.free(connection, key_id, amount_nano_usd)
+        if counted:
+            budgets.move(connection, budgets.remembered(counted), freed=amount_nano_usd, charge=0)
     return bool(closed)
 
 
@@ -269,7 +295,9 @@ def _charge(connection: Connection, event: UsageEvent, freed: _Freed) -> _Charge
             "charge": event.cost_nano_usd,
         }
         if charged := _CHARGE.returned(connection, parameters):
-            return _Charge(event.cost_nano_usd, *charged[0])
+            month, has_limited_keys, has_budgets, zone, at = charged[0]
+            counters = _counters(connection, event, freed, has_budgets, Clock(at, zone))
+            return _Charge(event.cost_nano_usd, month, has_limited_keys, counters)
     return _charge_locked(connection, event, freed)
 
 
@@ -282,11 +310,28 @@ def _charge_locked(connection: Connection, event: UsageEvent, freed: _Freed) -> 
     if row.has_limited_keys:
         of_key = balances.key_room(connection, event.key_id, freed.of_key_nano_usd, row.month)
         room = min(room, of_key)
+    counters = _counters(connection, event, freed, row.has_budgets, Clock(row.now_s, row.time_zone))
+    if counters:
+        of_budgets = budgets.room(connection, counters, freed.nano_usd if freed.counters else 0)
+        room = min(room, of_budgets)
     charge = min(event.cost_nano_usd, max(covered, room))
     parameters = {"workspace": row.id, "freed": freed.nano_usd, "charge": charge, "covered": covered}
     if connection.execute(_CHARGE_WITHIN, parameters).rowcount != 1:
         raise RowRefused(f"workspace {row.id} has no room for a charge that was found to fit")
-    return _Charge(charge, row.month, row.has_limited_keys)
+    return _Charge(charge, row.month, row.has_limited_keys, counters)
+
+
+def _counters(
+    connection: Connection, event: UsageEvent, freed: _Freed, has_budgets: bool, clock: Clock
+) -> Sequence[str]:
+    """The periods of budgets that a charge counts in: those of its hold or, where that is gone, the present ones."""
+    if freed.counters is not None:
+        return freed.counters
+    return budgets.present(connection, _spender(event), clock) if has_budgets else ()
+
+
+def _spender(of: Hold | UsageEvent) -> Spender:
+    return Spender(of.workspace_id, of.project_id, of.key_id)
 
 
 def _reserved_in_another_month(

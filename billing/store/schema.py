@@ -1,7 +1,8 @@
 """Tables of accounts and ledger, as SQLAlchemy Core sees them; the migrations create them, with checks and triggers.
 
 Those of files and batches, in the same metadata, are in `batch_tables`; those of sums of events and of archived months
-in `rollup_tables`, of webhooks in `webhook_tables`, and of the transparency log in `log_tables`.
+in `rollup_tables`, of webhooks in `webhook_tables`, of budgets in `budget_tables`, and of the transparency log in
+`log_tables`.
 """
 
 from typing import Any
@@ -25,6 +26,7 @@ from sqlalchemy import (
 )
 
 from billing.store import batch_tables as batch_tables
+from billing.store import budget_tables as budget_tables
 from billing.store import log_tables as log_tables
 from billing.store import rollup_tables as rollup_tables
 from billing.store import webhook_tables as webhook_tables
@@ -53,6 +55,9 @@ workspaces = Table(
     Column("credited_nano_usd", BigInteger, nullable=False, server_default="0"),
     # Whether a key of it has a spend limit: only then a request's money is looked for on a key's row.
     Column("has_limited_keys", Boolean, nullable=False, server_default=false()),
+    # Of its budgets' periods, and whether it has a budget: only then one is looked for.
+    Column("time_zone", String(64), nullable=False, server_default="UTC"),
+    Column("has_budgets", Boolean, nullable=False, server_default=false()),
     UniqueConstraint("name"),
     Index("ix_workspaces_created_at", "created_at", "id"),
 )
@@ -160,6 +165,8 @@ holds = Table(
     Column("expires_at", Double, nullable=False, server_default="0"),
     # NULL in holds of releases whose keys had no limits.
     Column("key_id", String(16)),
+    # What it is counted by: ids of `budget_counters`, as JSON. NULL: none.
+    Column("budgets", Text),
     Index("ix_holds_created_at", "created_at"),
 )
 
@@ -209,6 +216,8 @@ usage_events = Table(
     Column("route", String(32)),
     # Of a chat: a hash of the token ids that its engine counted, with its tokenizer and template.
     Column("tokens_sha256", String(64)),
+    # As in `holds`: what it was charged to.
+    Column("budgets", Text),
     ForeignKeyConstraint(["pricing_version", "model_id"], ["prices.version", "prices.model_id"]),
     Index("ix_usage_events_workspace_id", "workspace_id", "settled_at"),
     Index("ix_usage_events_conversation", "workspace_id", "month", **_OF_CONVERSATIONS),

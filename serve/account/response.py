@@ -13,6 +13,8 @@ from billing.books.saving import Dimension
 from billing.books.usage_report import PeriodUsage, UsageSum
 from billing.caller import Caller, LimitState, ProjectLimits
 from billing.ledger.balances import Spending
+from billing.ledger.budgets import BudgetState
+from billing.periods import PeriodKind
 from billing.price import usd
 from serve.http.request_body import InvalidBody, Issue
 
@@ -256,6 +258,14 @@ class WorkspaceMoney(_Answer):
     month: Spend = Field(description="Of the calendar month (UTC).")
 
 
+class Budget(Spend):
+    """A budget that requests with this key are counted in. No credit is in it."""
+
+    scope: Literal["workspace", "project", "key"]
+    period: PeriodKind
+    time_zone: str
+
+
 class Limits(_Answer):
     """Every limit that a request with this key meets; the tightest one decides."""
 
@@ -263,6 +273,7 @@ class Limits(_Answer):
     key: KeyLimits
     project: Rates
     workspace: WorkspaceMoney
+    budgets: list[Budget]
 
 
 def usage_body(asked: UsageQuery, found: PeriodUsage, kept: Sequence[Preservation] | None) -> dict[str, Any]:
@@ -316,7 +327,13 @@ def _sums(row: UsageSum) -> dict[str, int | float]:
     }
 
 
-def limits_in_force(caller: Caller, spending: Spending, of_project: LimitState, of_key: LimitState) -> Limits:
+def limits_in_force(
+    caller: Caller,
+    spending: Spending,
+    budgets: Sequence[BudgetState],
+    of_project: LimitState,
+    of_key: LimitState,
+) -> Limits:
     own = {"total": spending.key_total, "month": spending.key_month}
     return Limits.model_validate(
         {
@@ -324,6 +341,7 @@ def limits_in_force(caller: Caller, spending: Spending, of_project: LimitState, 
             "key": own | _rates(caller.key_limits, of_key),
             "project": _rates(caller.limits, of_project),
             "workspace": spending,
+            "budgets": budgets,
         }
     )
 

@@ -18,6 +18,7 @@ from billing.books.usage_report import PeriodUsage, period_usage
 from billing.caller import Caller
 from billing.errors import RateLimited
 from billing.ledger.balances import Spending, spending
+from billing.ledger.budgets import BudgetState, Spender, in_force
 from billing.rate_limits.rate_limits import NO_STATE, RateLimits, counted_by_key
 from billing.store.database import Database
 from serve.account.proof import PARAMETERS as PROOF_PARAMETERS
@@ -85,10 +86,13 @@ class AccountReader:
         async with self._turn(caller.project_id):
             return await self._database.read(read)
 
-    async def spending(self, caller: Caller) -> Spending:
+    async def spending(self, caller: Caller) -> tuple[Spending, list[BudgetState]]:
         """Raises `LedgerUnavailable`."""
+        of = Spender(caller.workspace_id, caller.project_id, caller.key_id)
         async with self._turn(caller.project_id):
-            return await self._database.read(lambda c: spending(c, caller.workspace_id, caller.key_id))
+            return await self._database.read(
+                lambda c: (spending(c, of.workspace_id, of.key_id), in_force(c, of))
+            )
 
     @asynccontextmanager
     async def _turn(self, project_id: str) -> AsyncIterator[None]:
@@ -148,17 +152,17 @@ def account_routes(needed: AccountRoutes) -> APIRouter:
         responses={**_HEADERS, **error_responses(401, 403, 429, 500, 503)},
     )
     async def read_limits(request: Request) -> Response:
-        """The limits in force for this key, of the key, its project and its workspace: what is used and left of them,
-        and when they reset."""
+        """The limits and budgets in force for this key, of the key, its project and its workspace: what is used and
+        left of them, and when they reset."""
         caller = await needed.authenticate(request)
         admission = await needed.limiter.admit(
             caller.counted_apart("account"), tokens_bound=0, now=needed.clock()
         )
         try:
-            spending = await needed.reader.spending(caller)
+            spending, budgets = await needed.reader.spending(caller)
             of_project = await needed.limiter.state(caller, now=needed.clock())
             of_key = await needed.limiter.state(counted_by_key(caller), now=needed.clock())
-            body = limits_in_force(caller, spending, of_project, of_key)
+            body = limits_in_force(caller, spending, budgets, of_project, of_key)
         finally:
             await admission.done(0)
         return _answer(body.model_dump_json(), rate_limit_headers(admission.headers_state))

@@ -27,6 +27,7 @@ TASKS = (
     "webhooks",
     "old_webhooks",
     "months",
+    "budgets",
     "log",
     "witness",
     "key_uses",

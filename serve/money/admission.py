@@ -14,7 +14,7 @@ from starlette.types import Send
 
 from billing.accounts.keys import require_models
 from billing.caller import Caller, LimitState
-from billing.errors import QuotaExceeded
+from billing.errors import BudgetExceeded, QuotaExceeded
 from billing.ledger.ledger import Ledger
 from billing.ledger.price_list import PriceList
 from billing.rate_limits.rate_limits import RateLimits
@@ -190,7 +190,7 @@ class Admitted:
             elif not held.is_settled:
                 raise RuntimeError(f"a request for {tokens.model_id} ended without its settlement")
         except BaseException as failure:
-            if isinstance(failure, QuotaExceeded):
+            if isinstance(failure, QuotaExceeded) and not isinstance(failure, BudgetExceeded):
                 self.admissions.refusals.note(_refused_limit(self.caller, failure))
             observed.fail(failure)
             if held is not None:

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema
 
 from billing.accounts import account_sql, key_sql
 from billing.accounts.keys import RouteName
+from billing.periods import PeriodKind
 from billing.preservation.size_control import shares_of
 from billing.webhooks import endpoint
 from billing.webhooks.endpoint import EventType
@@ -31,6 +32,7 @@ class Workspace(View):
     revoked_at: At | None
     collected_usd: ShortUsd = Field(description="The part of `posted_usd` that was asked for in collections.")
     credited_usd: ShortUsd
+    time_zone: str = Field(description="Of its budgets' hours, days, weeks and months: an IANA name.")
     state: Literal["active", "workspace revoked"]
 
 
@@ -162,6 +164,25 @@ def listed_key_row(found: key_sql.ListedKey) -> Record:
 
 def _state(revoked: str | None) -> str:
     return ACTIVE if revoked is None else f"{revoked} revoked"
+
+
+class Budget(View):
+    id: str
+    workspace_id: str
+    scope: Literal["workspace", "project", "key"]
+    subject: str = Field(description="Its id; of rotated keys, that of the first.")
+    period: PeriodKind
+    time_zone: str = Field(description="That of its workspace.")
+    limit_usd: ShortUsd
+    used_usd: ShortUsd = Field(description="In the present period, as are those below.")
+    held_usd: ShortUsd = Field(description="Set aside for requests that run.")
+    remaining_usd: ShortUsd
+    resets_at: At | None = Field(description="null: never.")
+    created_at: At
+
+
+class Budgets(Listed):
+    data: list[Budget]
 
 
 class Webhook(View):

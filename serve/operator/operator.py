@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from billing.accounts.account_sql import Page
 from billing.accounts.accounts import Accounts
@@ -20,8 +20,10 @@ from billing.books.statement_proof import StatementProof, statement_proof
 from billing.books.usage_report import usage
 from billing.collections.collection import State
 from billing.collections.collector import Collector
+from billing.ledger.budget_settings import Budgets, BudgetScope
 from billing.ledger.spool import Spool
 from billing.originals.original_store import OriginalStore
+from billing.periods import PeriodKind
 from billing.rollups import archived
 from billing.store.database import Database
 from billing.transparency.notes import Signer, signer
@@ -130,6 +132,19 @@ class Operator:
 
     async def revoke_key(self, key: str) -> Record:
         return views.Key.row(await self.accounts.keys.revoke(key, now=self.now))
+
+    async def set_budget(self, scope: str, of: str, period: PeriodKind, limit_nano_usd: int) -> Record:
+        setting = Budgets(self.database, self.actor).set(
+            cast(BudgetScope, scope), of, period, limit_nano_usd, now=self.now
+        )
+        return views.Budget.row(await setting)
+
+    async def budgets(self, workspace: str | None, page: Page | None = None) -> list[Record]:
+        found = await Budgets(self.database, self.actor).listed(workspace, page)
+        return [views.Budget.row(one) for one in found]
+
+    async def remove_budget(self, budget: str) -> Record:
+        return views.Budget.row(await Budgets(self.database, self.actor).remove(budget, now=self.now))
 
     async def add_webhook(self, url: str, workspace: str | None, events: Sequence[str]) -> Record:
         added, secret = await self.webhooks.add(url, workspace=workspace, events=events)

@@ -45,6 +45,7 @@ def workspace_routes(kept: KeptAnswers) -> APIRouter:
                 spend_limit_nano_usd=nano_usd(body.spend_limit_usd),
                 monthly_limit_nano_usd=nano_usd(body.monthly_limit_usd),
                 billing_enabled=body.billing_enabled is not False,
+                time_zone=body.time_zone or "UTC",
             )
 
         return await kept.once(admin, key, f"workspace {body!r}", make)
@@ -61,7 +62,8 @@ def workspace_routes(kept: KeptAnswers) -> APIRouter:
 
     @routes.patch("/{workspace}", **answers(views.Workspace, 404))
     async def set_workspace(workspace: str, body: WorkspaceChange, admin: Caller) -> Record:
-        """Change its limits, or switch its billing on or off; what is not named stays, and null is no limit."""
+        """Change its limits or its time zone, or switch its billing on or off; what is not named stays, and null is no
+        limit."""
         return await admin.change_workspace(workspace, body.settings())
 
     @routes.post("/{workspace}/revoke", **answers(views.Workspace, 404))

@@ -31,6 +31,7 @@ from serve.ops.adapter_routes import adapter_routes
 from serve.ops.administration import FILE, AdminKeys, Gate, Ledgers, make_admin_key
 from serve.ops.answers import answer_errors, error_responses, problem
 from serve.ops.book_routes import archive_routes, book_routes, export_routes, reconciliation_routes
+from serve.ops.budget_routes import budget_routes
 from serve.ops.idempotency import KeptAnswers
 from serve.ops.money_routes import adjustment_routes, collection_routes, spool_routes
 from serve.ops.reconciling import Reconciling
@@ -114,6 +115,7 @@ def _include_admin(api: FastAPI, reconciling: Reconciling) -> None:
         workspace_routes(kept),
         project_routes(kept),
         key_routes(kept),
+        budget_routes(),
         webhook_routes(kept),
         adapter_routes(kept),
         book_routes(),

@@ -56,16 +56,21 @@ class WorkspaceChange(AdminBody):
     spend_limit_usd: Usd | None = None
     monthly_limit_usd: Usd | None = None
     billing_enabled: bool | None = Field(None, description="Whether requests may be charged.")
+    time_zone: str | None = Field(
+        None, max_length=64, description="Of its budgets' periods: an IANA name. At first UTC."
+    )
 
     def settings(self) -> dict[str, Any]:
         """Those that the request names, as `Accounts.change_workspace` takes them."""
-        values = {
+        values: dict[str, Any] = {
             f"{name}_nano_usd": nano_usd(amount)
             for name in ("spend_limit", "monthly_limit")
             for amount in self.given(f"{name}_usd").values()
         }
         if self.billing_enabled is not None:
             values["billing_enabled"] = self.billing_enabled
+        if self.time_zone is not None:
+            values["time_zone"] = self.time_zone
         return values
 
 

@@ -41,9 +41,33 @@ class Accounts:
         driver.execute("UPDATE workspaces SET month = ?", (month,))
         for caller, plan in zip(self.callers, plans, strict=False):
             driver.execute(
-                "UPDATE workspaces SET spend_limit_nano_usd = ?, monthly_limit_nano_usd = ? WHERE id = ?",
-                (plan.spend_limit_nano_usd, plan.monthly_limit_nano_usd, caller.workspace_id),
+                "UPDATE workspaces SET spend_limit_nano_usd = ?, monthly_limit_nano_usd = ?, time_zone = ?, "
+                "has_budgets = ? WHERE id = ?",
+                (
+                    plan.spend_limit_nano_usd,
+                    plan.monthly_limit_nano_usd,
+                    plan.time_zone,
+                    bool(plan.budgets),
+                    caller.workspace_id,
+                ),
             )
+            for number, (scope, period, limit) in enumerate(plan.budgets, 1):
+                of = {
+                    "workspace": caller.workspace_id,
+                    "project": caller.project_id,
+                    "key": caller.key_id,
+                }
+                driver.execute(
+                    "INSERT INTO budgets VALUES (?, ?, ?, ?, ?, ?, '2026-01-01 00:00:00.000000')",
+                    (
+                        f"bud_{caller.workspace_id}_{number}",
+                        caller.workspace_id,
+                        scope,
+                        of[scope],
+                        period,
+                        limit,
+                    ),
+                )
 
 
 def _make_caller(connection: Connection, number: int) -> Caller:

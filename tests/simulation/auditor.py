@@ -33,6 +33,21 @@ FROM usage_events c LEFT JOIN usage_events p ON p.event_id = c.paired_with
 LEFT JOIN adjustments a ON a.event_id = c.event_id
 WHERE c.compression IS NOT NULL AND c.rowid > ? GROUP BY c.event_id
 HAVING count(a.id) != (due > 0) OR coalesce(-sum(a.nano_usd), 0) != due"""
+# By what is posted to them and held, and by what events and holds say that they count in them.
+_BUDGETS = """
+SELECT c.id, c.posted_nano_usd, c.held_nano_usd, b.limit_nano_usd,
+    (SELECT coalesce(sum(e.cost_nano_usd - e.written_off_nano_usd), 0) FROM usage_events e, json_each(e.budgets) n
+        WHERE n.value = c.id),
+    (SELECT coalesce(sum(h.amount_nano_usd), 0) FROM holds h, json_each(h.budgets) n WHERE n.value = c.id),
+    (SELECT coalesce(sum(e.cost_nano_usd), 0) FROM usage_events e, json_each(e.budgets) n
+        WHERE n.value = c.id AND e.offline)
+FROM budget_counters c JOIN budgets b ON b.id = c.budget_id"""
+# Of the budgets of its workspace, each event and each hold counts in one period.
+_UNCOUNTED = """
+SELECT o.id FROM (SELECT event_id AS id, workspace_id, budgets FROM usage_events WHERE rowid > ?
+    UNION ALL SELECT event_id, workspace_id, budgets FROM holds) o
+WHERE (SELECT count(*) FROM budgets b WHERE b.workspace_id = o.workspace_id) != (SELECT count(*) FROM budgets b
+    JOIN json_each(o.budgets) n ON n.value LIKE b.id || ':%' WHERE b.workspace_id = o.workspace_id)"""
 _EVENTS = """
 SELECT rowid, event_id, request_id, paired_with, compression_nano_usd FROM usage_events WHERE rowid > ?"""
 _HAS_SPOOL = "SELECT 1 FROM sqlite_master WHERE name = 'spooled_events'"
@@ -83,6 +98,7 @@ class Auditor:
     def look(self) -> None:
         """After a transaction of the ledger."""
         self._check_credits(since=self._last_row)
+        self._check_budgets(since=self._last_row)
         self._read_events()
         self._check_balances()
         self._check_months()
@@ -152,6 +168,19 @@ class Auditor:
                 self._violate(
                     f"{workspace_id}: posted {posted} of a limit of {limit} (and {offline} offline)"
                 )
+
+    def _check_budgets(self, *, since: int) -> None:
+        for counter, posted, held, limit, events, holds, offline in self._driver.execute(_BUDGETS):
+            if (posted, held) != (events, holds):
+                self._violate(
+                    f"{counter}: posted, held are {(posted, held)}, and add up to {(events, holds)}"
+                )
+            if posted + held > limit + offline:
+                self._violate(
+                    f"{counter}: {posted} and {held} of a budget of {limit} (and {offline} offline)"
+                )
+        for (event_id,) in self._driver.execute(_UNCOUNTED, (since,)):
+            self._violate(f"{event_id} does not count in each budget of its workspace")
 
     def _check_credits(self, *, since: int) -> None:
         for event_id, credits, given, due in self._driver.execute(_CREDITS, (since,)):

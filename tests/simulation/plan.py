@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
+from billing.ledger.budget_settings import SCOPES, BudgetScope
+from billing.periods import PERIODS, PeriodKind
+
 # One token costs as much as this, so that a few requests come to a cent.
 TOKEN_NANO_USD = 1_000_000
 MOST_TOKENS = 20
@@ -51,8 +54,12 @@ class RequestPlan:
 
 @dataclass(frozen=True, slots=True)
 class WorkspacePlan:
+    """`budgets` are (whose, by which period, limit)."""
+
     spend_limit_nano_usd: int | None
     monthly_limit_nano_usd: int | None
+    time_zone: str = "UTC"
+    budgets: tuple[tuple[BudgetScope, PeriodKind, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +147,7 @@ def draw(seed: int) -> Plan:
         rng.choice(mood.workspaces),
         rng.choice(mood.load_s),
     )
-    parts = random.Random(f"parts of {seed}")
+    parts, budgets = random.Random(f"parts of {seed}"), random.Random(f"budgets of {seed}")
     requests = tuple(
         replace(_request(rng, number, servers, workspaces, load_s, mood), part=_part(parts, mood))
         for number in range(1, rng.choice(mood.requests) + 1)
@@ -155,7 +162,7 @@ def draw(seed: int) -> Plan:
             _server(rng, horizon_s, mood, collects=workspaces == 1 and rng.random() < 0.15)
             for _ in range(servers)
         ),
-        workspaces=tuple(_workspace(rng, mood) for _ in range(workspaces)),
+        workspaces=tuple(_with_budgets(budgets, _workspace(rng, mood)) for _ in range(workspaces)),
         requests=requests,
         one_spool=rng.random() < 0.4,
         allowance_nano_usd=rng.choice(mood.allowances) * TOKEN_NANO_USD,
@@ -206,6 +213,19 @@ def _workspace(rng: random.Random, mood: Mood) -> WorkspacePlan:
         return rng.randint(5, 60) * TOKEN_NANO_USD if rng.random() < mood.limited else None
 
     return WorkspacePlan(spend_limit_nano_usd=limit(), monthly_limit_nano_usd=limit())
+
+
+# In one of them the hour ends with the month in UTC, in the others half or a quarter of an hour from it.
+ZONES = ("UTC", "Asia/Kolkata", "Asia/Kathmandu")
+
+
+def _with_budgets(rng: random.Random, plan: WorkspacePlan) -> WorkspacePlan:
+    """Half of them have some."""
+    if rng.random() < 0.5:
+        return plan
+    kinds = rng.sample([(scope, period) for scope in SCOPES for period in PERIODS], rng.choice((1, 1, 2, 3)))
+    drawn = tuple((*kind, rng.randint(5, 60) * TOKEN_NANO_USD) for kind in kinds)
+    return replace(plan, time_zone=rng.choice(ZONES), budgets=drawn)
 
 
 def _server(rng: random.Random, horizon_s: float, mood: Mood, *, collects: bool) -> ServerPlan:

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import Connection, text
 
+from billing.ledger import budgets
+from billing.ledger.budgets import Clock, Spender
 from billing.ledger.leases import LeaseKeeper
 from billing.ledger.ledger import Ledger
 from billing.ledger.recording import OfflineAllowance, Recorder, Replayed, replay
-from billing.store.database import Database, Work
+from billing.store.database import CircuitBreaker, Database, Work
 from billing.store.log_tables import log_pending
 from billing.transparency import log_sql
 from billing.transparency.log_sql import Waiting
 from billing.transparency.sequencer import Sequencer
-from billing.usage import Outcome, Settlement, UsageEvent, Used
+from billing.usage import Hold, Outcome, Settlement, UsageEvent, Used
 from tests.simulation.server import Parts
 
 # As where one server was configured for longer requests than another.
@@ -149,6 +151,64 @@ class RecorderThatForgetsTheOther(Recorder):
         await super()._in_spool(events[:1])
 
 
+class LedgerThatForgetsBudgets(Ledger):
+    """A hold does not remember in which periods of budgets it was counted."""
+
+    async def _opened(self, hold: Hold) -> Hold:
+        opened = await super()._opened(hold)
+        forgetting = text("UPDATE holds SET budgets = NULL WHERE event_id = :id")
+        await self._database.write(lambda c: c.execute(forgetting, {"id": hold.event_id}))
+        return opened
+
+
+_CLOCK = text("SELECT pith_now(), time_zone FROM workspaces WHERE id = :id")
+
+
+class LedgerThatChecksBudgetsFirst(Ledger):
+    """Whether budgets have room is looked at in one transaction, and they are held in another."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._requests = cast(CircuitBreaker, Lifting(self._requests))
+
+    async def _opened(self, hold: Hold) -> Hold:
+        def look(connection: Connection) -> None:
+            at, zone = connection.execute(_CLOCK, {"id": hold.workspace_id}).one()
+            of = Spender(hold.workspace_id, hold.project_id, hold.key_id)
+            if any(hold.amount_nano_usd > one.remaining_nano_usd for one in budgets.in_force(connection, of)):
+                # Refused as the ledger itself does it.
+                budgets.reserve(connection, of, hold.amount_nano_usd, Clock(at, zone))
+
+        await self._database.write(look)
+        return await super()._opened(hold)
+
+
+class Lifting(Database):
+    """Budgets are counted, and bind nobody."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    async def read(self, work: Work[Any]) -> Any:
+        return await self.inner.read(work)
+
+    async def write(self, work: Work[Any], *, durable: bool = True) -> Any:
+        def lifted(connection: Connection) -> Any:
+            connection.execute(_LIFT, {"by": 10**15})
+            try:
+                return work(connection)
+            finally:
+                connection.execute(_LIFT, {"by": -(10**15)})
+
+        return await self.inner.write(lifted, durable=durable)
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+_LIFT = text("UPDATE budgets SET limit_nano_usd = limit_nano_usd + :by")
+
+
 class SequencerWithoutGuard(Sequencer):
     """Two servers put the same leaves into the tree, or one after an answer that was lost."""
 
@@ -237,6 +297,11 @@ BUGS: dict[str, tuple[Parts, str]] = {
     ),
     "a chat and its compression are spooled apart": (_with_recorder(RecorderThatSpoolsApart), "posted alone"),
     "a chat and its compression are replayed apart": (Parts(ledger=LedgerThatReplaysApart), "posted alone"),
+    "a hold forgets the periods of its budgets": (Parts(ledger=LedgerThatForgetsBudgets), "and add up to"),
+    "budgets are looked at before they are held": (
+        Parts(ledger=LedgerThatChecksBudgetsFirst),
+        "of a budget of",
+    ),
     "leaves are written whatever the tree is meanwhile": (
         Parts(sequencer=SequencerWithoutGuard),
         "leaves are signed",

@@ -33,6 +33,7 @@ from serve.config.paths import DEFAULT_CONFIG, ConfigError
 workspace_commands = typer.Typer(help="Accounts that pay.", no_args_is_help=True)
 
 Usd = Annotated[str | None, typer.Option(help="US dollars, or `none` for no limit.")]
+TIME_ZONE_HELP = "Of its budgets' hours, days, weeks and months: an IANA name, such as Europe/Berlin."
 
 
 @workspace_commands.command("create")
@@ -41,6 +42,7 @@ def create_workspace(
     limit_usd: Usd = None,
     monthly_limit_usd: Usd = None,
     billing: Annotated[bool, typer.Option(help="Whether requests may be charged.")] = True,
+    time_zone: Annotated[str, typer.Option(help=TIME_ZONE_HELP)] = "UTC",
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
 ) -> None:
@@ -48,7 +50,10 @@ def create_workspace(
     made = on_accounts(
         config,
         lambda operator: operator.create_workspace(
-            name, **spend_limits(limit_usd, monthly_limit_usd), billing_enabled=billing
+            name,
+            **spend_limits(limit_usd, monthly_limit_usd),
+            billing_enabled=billing,
+            time_zone=time_zone,
         ),
         makes_ledger=True,
         makes_pepper=True,
@@ -62,14 +67,17 @@ def set_workspace(
     limit_usd: Usd = None,
     monthly_limit_usd: Usd = None,
     billing: Annotated[bool | None, typer.Option("--billing/--no-billing")] = None,
+    time_zone: Annotated[str | None, typer.Option(help=TIME_ZONE_HELP)] = None,
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
 ) -> None:
-    """Change a workspace's limits, or switch its billing on or off; what is not named stays."""
+    """Change a workspace's limits or its time zone, or switch its billing on or off; what is not named stays."""
     values = spend_limits(limit_usd, monthly_limit_usd)
     if billing is not None:
         values["billing_enabled"] = billing
-    require_one(values, "--limit-usd", "--monthly-limit-usd", "--billing/--no-billing")
+    if time_zone is not None:
+        values["time_zone"] = time_zone
+    require_one(values, "--limit-usd", "--monthly-limit-usd", "--billing/--no-billing", "--time-zone")
     _show_workspace(
         on_accounts(config, lambda operator: operator.change_workspace(workspace, values)), as_json
     )

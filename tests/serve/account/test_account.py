@@ -12,6 +12,7 @@ import pytest
 from billing.accounts.keys import KeyTerms
 from billing.adjustments.adjustments import Adjustments
 from billing.caller import ProjectLimits
+from billing.ledger.budget_settings import Budgets
 from billing.preservation.checks import PreservationStore
 from serve.account.route import MAX_WAITING
 from tests.billing.preservation.test_checks import check_of
@@ -121,6 +122,33 @@ async def test_limits_of_a_workspace_without_any(served: Served) -> None:
     total = found["workspace"]["total"]
     assert (total["limit_usd"], total["remaining_usd"], total["resets_at"]) == (None, None, None)
     assert total["used_usd"] == pytest.approx(COST_USD)
+
+
+async def test_a_request_over_a_budget_is_refused_and_budgets_are_shown_with_the_limits(
+    served: Served,
+) -> None:
+    budgets, now = Budgets(served.database, "test"), datetime.now(UTC)
+    of = f"{served.workspace}/project"
+    limit = 10 * token_cost(6)
+    key = await served.new_key()
+    await budgets.set("workspace", served.workspace, "total", 10**9, now=now)
+    await budgets.set("project", of, "week", limit, now=now)
+    await chatted(served, max_tokens=6)
+    found = {one["scope"]: one for one in (await limits(served))["budgets"]}
+    assert found.keys() == {"workspace", "project"} and (await limits(served, key))["budgets"] == []
+    for one in found.values():
+        assert one["used_usd"] == pytest.approx(COST_USD) and one["held_usd"] == 0
+    assert found["workspace"]["resets_at"] is None
+    resets_at = datetime.fromisoformat(found["project"]["resets_at"])
+    assert now < resets_at <= now + timedelta(days=7) and resets_at.weekday() == 0
+    await budgets.set("project", of, "week", token_cost(6), now=now)
+    for stream in (False, True):
+        refused = await served.chat(max_tokens=6, stream=stream).run()
+        assert (refused.status, refused.json()["error"]["code"]) == (402, "quota_exceeded")
+        said = f"for each week, which resets at {resets_at:%Y-%m-%dT%H:%M:%S}+00:00 (UTC),"
+        assert (
+            refused.json()["detail"].startswith("project quota exceeded") and said in refused.json()["detail"]
+        )
 
 
 async def test_what_is_left_of_each_limit_and_when_it_resets(served: Served) -> None:

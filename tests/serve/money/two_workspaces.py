@@ -17,6 +17,7 @@ from sqlalchemy import text
 from typer.testing import CliRunner
 
 from billing.collections.collector import Collector
+from billing.ledger.budget_settings import Budgets
 from billing.ledger.ledger import Ledger
 from billing.ledger.spool import Spool
 from billing.price import Cost
@@ -56,6 +57,8 @@ OWNED = {
     "webhook_events": "workspace_id = :w",
     "webhook_deliveries": "endpoint_id IN (SELECT id FROM webhook_endpoints WHERE workspace_id = :w)",
     "limit_alerts": "workspace_id = :w",
+    "budgets": "workspace_id = :w",
+    "budget_counters": "budget_id IN (SELECT id FROM budgets WHERE workspace_id = :w)",
 }
 
 
@@ -110,6 +113,7 @@ async def _spent(config: Path) -> dict[str, dict[str, str]]:
         project = await accounts.create_project(name, "p", now=now)
         record, token = await accounts.keys.create(f"{name}/p", "k", now=now)
         caller = await accounts.authenticate(token, now=now)
+        budget = await Budgets(database, "test").set("project", project.id, "month", 10**9, now=now)
         hold = await ledger.hold(
             caller,
             model_id="alpha",
@@ -133,6 +137,7 @@ async def _spent(config: Path) -> dict[str, dict[str, str]]:
             "event": hold.event_id,
             "webhook": webhook.id,
             "told": told.event_id,
+            "budget": budget.id,
         }
     await database.close()
     return ids

@@ -390,6 +390,12 @@ def test_a_page_reads_no_more_rows_than_it_shows(ops: Ops, monkeypatch: pytest.M
             404,
             None,
         ),
+        ("PUT", "budgets", {"period": "day", "limit_usd": 1}, 422, None),
+        ("PUT", "budgets", {"workspace": "a", "key": "b", "period": "day", "limit_usd": 1}, 422, None),
+        ("PUT", "budgets", {"workspace": "errors", "period": "minute", "limit_usd": 1}, 422, "period"),
+        ("PUT", "budgets", {"workspace": "nobody", "period": "day", "limit_usd": 1}, 404, None),
+        ("PATCH", "workspaces/errors", {"time_zone": "Mars/Olympus"}, 422, None),
+        ("DELETE", "budgets/nothing", None, 404, None),
         ("POST", "webhooks", {"url": "ftp://x"}, 422, None),
         ("POST", "webhooks", {"url": "https://x.example", "events": ["y"]}, 422, "events.0"),
         ("POST", "webhooks", {"url": "https://x.example", "workspace": "nobody"}, 404, None),
@@ -474,6 +480,25 @@ def test_an_adjustment_of_unknown_outcome_names_the_key_to_ask_again_with(
     again = ops.admin.post("/admin/v1/adjustments", json=body, headers={"Idempotency-Key": key})
     assert again.json()["idempotency_key"] == key
     assert len(ops.read("adjustments", workspace="unsure")["data"]) == 1
+
+
+def test_budgets_are_set_changed_listed_and_removed(ops: Ops) -> None:
+    ops.made("workspaces", name="frugal", time_zone="Asia/Kolkata")
+    project = ops.made("projects", workspace="frugal", name="p")
+    asked = {"project": "frugal/p", "period": "day", "limit_usd": "1.5"}
+    made, changed = (
+        ops.admin.put("/admin/v1/budgets", json={**asked, "limit_usd": limit}).json()
+        for limit in ("1.5", "2")
+    )
+    assert (made["subject"], made["limit_usd"], made["used_usd"]) == (project["id"], "1.5", "0")
+    assert made["time_zone"] == "Asia/Kolkata" and made["resets_at"].endswith("T18:30:00+00:00")
+    assert changed == {**made, "limit_usd": "2", "remaining_usd": "2"}
+    ops.admin.put("/admin/v1/budgets", json={**asked, "period": "total"})
+    listed = ops.read("budgets", workspace="frugal")["data"]
+    assert [one["period"] for one in listed] == ["day", "total"] and listed[0] == changed
+    assert list(in_pages(ops, "budgets", workspace="frugal")) == listed
+    assert ops.admin.delete(f"/admin/v1/budgets/{made['id']}").json() == changed
+    assert [one["period"] for one in ops.read("budgets", workspace="frugal")["data"]] == ["total"]
 
 
 def test_webhooks_are_managed_and_what_was_sent_to_them_is_read(ops: Ops) -> None:
@@ -656,6 +681,9 @@ ROUTES_OF = {
     "receipts": ("get", "receipts"),
     "statement": ("get", "statements/{workspace}/{month}"),
     "reconcile": ("post", "reconciliations"),
+    "budget set": ("put", "budgets"),
+    "budget list": ("get", "budgets"),
+    "budget remove": ("delete", "budgets/{budget}"),
     "webhook add": ("post", "webhooks"),
     "webhook list": ("get", "webhooks"),
     "webhook remove": ("delete", "webhooks/{webhook}"),

@@ -1,0 +1,142 @@
+"""Budgets as an operator sets, lists and removes them."""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any, Literal, get_args
+
+from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy.engine import Row
+
+from billing.accounts import account_sql, audit_log, key_sql
+from billing.accounts.account_sql import Page, paged
+from billing.accounts.accounts import checked_limit, id_of
+from billing.accounts.audit_log import AuditEntry
+from billing.errors import InvalidAccount, UnknownAccount
+from billing.ledger.budgets import BudgetState, states
+from billing.periods import PERIODS, PeriodKind
+from billing.store.budget_tables import budget_counters, budgets
+from billing.store.database import Database
+from billing.store.schema import workspaces
+
+BudgetScope = Literal["workspace", "project", "key"]
+SCOPES: tuple[BudgetScope, ...] = get_args(BudgetScope)
+_b = budgets.c
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """The budgets of one ledger. Methods raise `UnknownAccount` and `LedgerUnavailable`; changes are in the audit log,
+    as made by `actor`, and in force with the next request."""
+
+    database: Database
+    actor: str
+
+    async def set(
+        self, scope: BudgetScope, of: str, period: PeriodKind, limit_nano_usd: int, *, now: datetime
+    ) -> BudgetState:
+        """Of the workspace, project or key with this id or name. It counts from when it is first set, and goes on
+        counting where its limit is changed. Raises `InvalidAccount`."""
+        if scope not in SCOPES or period not in PERIODS:
+            raise InvalidAccount(
+                f"{scope} per {period}: a budget is {', '.join(SCOPES)} per {', '.join(PERIODS)}"
+            )
+        checked_limit("limit_nano_usd", limit_nano_usd)
+        setting = partial(_set, scope=scope, of=of, period=period, limit=limit_nano_usd)
+        return await self.database.write(partial(setting, actor=self.actor, now=now))
+
+    async def listed(self, workspace: str | None = None, page: Page | None = None) -> list[BudgetState]:
+        """Oldest first, each in its present period."""
+        return await self.database.read(partial(_listed, workspace=workspace, page=page))
+
+    async def remove(self, budget_id: str, *, now: datetime) -> BudgetState:
+        """What it was. Requests that run are charged to their other budgets alone."""
+        return await self.database.write(partial(_remove, budget_id=budget_id, actor=self.actor, now=now))
+
+
+def _set(
+    connection: Connection,
+    *,
+    scope: BudgetScope,
+    of: str,
+    period: PeriodKind,
+    limit: int,
+    actor: str,
+    now: datetime,
+) -> BudgetState:
+    workspace_id, subject = _owner(connection, scope, of)
+    # Whoever moves money has this lock: what is held from now on is counted.
+    account_sql.lock(connection, workspaces, workspace_id)
+    same = select(budgets).where(_b.subject == subject, _b.period == period)
+    before = connection.execute(same).one_or_none()
+    if before is None:
+        row = {
+            "id": f"bud_{secrets.token_hex(10)}",
+            "workspace_id": workspace_id,
+            "scope": scope,
+            "subject": subject,
+            "period": period,
+            "limit_nano_usd": limit,
+            "created_at": now,
+        }
+        connection.execute(insert(budgets), row)
+        _mark(connection, workspace_id)
+    else:
+        changing = update(budgets).where(_b.id == before.id)
+        connection.execute(changing.values(limit_nano_usd=limit))
+    after = connection.execute(same).one()
+    was = None if before is None else before.limit_nano_usd
+    if was != limit:
+        _note(connection, "budget.set", after, {"limit_nano_usd": [was, limit]}, actor, now)
+    return states(connection, [after])[0]
+
+
+def _owner(connection: Connection, scope: BudgetScope, of: str) -> tuple[str, str]:
+    """The workspace, and the id that requests find the budget by."""
+    if scope == "workspace":
+        found = account_sql.find_workspace(connection, of).id
+        return found, found
+    if scope == "project":
+        project = account_sql.find_project(connection, of)
+        return project.workspace_id, project.id
+    key = key_sql.find_key(connection, id_of(of))
+    return account_sql.find_project(connection, key.project_id).workspace_id, key.limits_key_id
+
+
+def _listed(connection: Connection, *, workspace: str | None, page: Page | None) -> list[BudgetState]:
+    rows = paged(connection, select(budgets), budgets, page)
+    if workspace is not None:
+        rows = rows.where(_b.workspace_id == account_sql.find_workspace(connection, workspace).id)
+    return states(connection, connection.execute(rows).all())
+
+
+def _remove(connection: Connection, *, budget_id: str, actor: str, now: datetime) -> BudgetState:
+    account_sql.check_storable("budget", budget_id)
+    asked = select(budgets).where(_b.id == budget_id)
+    row = connection.execute(asked).one_or_none()
+    if row is None:
+        raise UnknownAccount("budget", budget_id)
+    account_sql.lock(connection, workspaces, row.workspace_id)
+    (removed,) = states(connection, [row])
+    connection.execute(delete(budget_counters).where(budget_counters.c.budget_id == budget_id))
+    connection.execute(delete(budgets).where(_b.id == budget_id))
+    _mark(connection, row.workspace_id)
+    _note(connection, "budget.remove", row, {"limit_nano_usd": [row.limit_nano_usd, None]}, actor, now)
+    return removed
+
+
+def _mark(connection: Connection, workspace_id: str) -> None:
+    """Notes on the workspace's row whether it has any."""
+    some = select(_b.id).where(_b.workspace_id == workspace_id)
+    has_some = connection.execute(select(some.exists())).scalar_one()
+    marking = update(workspaces).where(workspaces.c.id == workspace_id)
+    connection.execute(marking.values(has_budgets=has_some))
+
+
+def _note(
+    connection: Connection, action: str, row: Row[Any], details: Mapping[str, Any], actor: str, now: datetime
+) -> None:
+    said = {"scope": row.scope, "of": row.subject, "period": row.period, **details}
+    audit_log.record(connection, AuditEntry(now, actor, action, row.workspace_id, row.id, said))

@@ -1,0 +1,259 @@
+"""Budgets by period: held and charged with their workspace, in the same transaction, after its row is locked.
+
+A hold remembers the periods that it was counted in (ids of `budget_counters`, as JSON), and is charged to these,
+however late. The time is the database's, the zone the workspace's.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Row,
+    String,
+    bindparam,
+    delete,
+    func,
+    literal,
+    select,
+    update,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+
+from billing.errors import BudgetExceeded
+from billing.periods import Period, PeriodKind, period_at, time_zone
+from billing.store.budget_tables import budget_counters, budgets
+from billing.store.dates import now_s
+from billing.store.schema import api_keys, workspaces
+from billing.store.statements import PrecompiledStatement
+
+_b, _c = budgets.c, budget_counters.c
+_key = api_keys.alias("budgeted")
+_amount: ColumnElement[int] = bindparam("amount", type_=BigInteger)
+_FOR = (
+    select(budgets)
+    .where(
+        _b.workspace_id == bindparam("workspace"),
+        _b.subject.in_(
+            [
+                bindparam("workspace", type_=String),
+                bindparam("project", type_=String),
+                select(func.coalesce(_key.c.budget_key_id, _key.c.id))
+                .where(_key.c.id == bindparam("key"))
+                .scalar_subquery(),
+            ]
+        ),
+    )
+    .order_by(_b.id)
+)
+_RESERVE = PrecompiledStatement(
+    update(budget_counters)
+    .where(
+        _c.id == bindparam("counter"),
+        _c.posted_nano_usd + _c.held_nano_usd + _amount <= bindparam("limit", type_=BigInteger),
+    )
+    .values(held_nano_usd=_c.held_nano_usd + _amount)
+)
+_MOVE = PrecompiledStatement(
+    update(budget_counters)
+    .where(_c.id == bindparam("counter"))
+    .values(
+        held_nano_usd=_c.held_nano_usd - bindparam("freed", type_=BigInteger),
+        posted_nano_usd=_c.posted_nano_usd + bindparam("charge", type_=BigInteger),
+    )
+)
+_ROOM = (
+    select(func.min(_b.limit_nano_usd - _c.posted_nano_usd - _c.held_nano_usd))
+    .join_from(budget_counters, budgets)
+    .where(_c.id.in_(bindparam("counters", expanding=True)))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Spender:
+    """Whose budgets a request is counted in."""
+
+    workspace_id: str
+    project_id: str
+    key_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The moment by the database's clock, in seconds since 1970, and the time zone of a workspace."""
+
+    now_s: float
+    zone: str
+
+    def period(self, kind: PeriodKind) -> Period:
+        return period_at(kind, datetime.fromtimestamp(self.now_s, UTC), self.zone)
+
+
+def reserve(connection: Connection, of: Spender, amount_nano_usd: int, clock: Clock) -> str | None:
+    """Holds the amount in the present period of each budget; returns what the hold is to remember, None where there is
+    no budget. Raises `BudgetExceeded`; then the transaction is to be rolled back."""
+    taken = []
+    for budget, period, counter in _present(connection, of, clock):
+        parameters = {"counter": counter, "amount": amount_nano_usd, "limit": budget.limit_nano_usd}
+        if _RESERVE.count(connection, parameters) != 1:
+            _begin(connection, budget, period, clock)
+            if _RESERVE.count(connection, parameters) != 1:
+                raise _refusal(connection, budget, period, amount_nano_usd, clock)
+        taken.append(counter)
+    return stored(taken)
+
+
+def present(connection: Connection, of: Spender, clock: Clock) -> list[str]:
+    """The present periods of the budgets, for a charge whose hold is gone."""
+    counters = []
+    for budget, period, counter in _present(connection, of, clock):
+        _begin(connection, budget, period, clock)
+        counters.append(counter)
+    return counters
+
+
+def move(connection: Connection, counters: Sequence[str], *, freed: int, charge: int) -> None:
+    """Moves money from held to posted. Of a budget that was removed there is nothing to move."""
+    for counter in counters:
+        _MOVE.count(connection, {"counter": counter, "freed": freed, "charge": charge})
+
+
+def room(connection: Connection, counters: Sequence[str], freed: int) -> int:
+    """The room that they leave, once this request's own hold is gone; where none is left of them, more than any column
+    holds."""
+    least = connection.execute(_ROOM, {"counters": counters}).scalar()
+    return 2**63 if least is None else max(0, int(least) + freed)
+
+
+def stored(counters: Sequence[str]) -> str | None:
+    """As a hold and an event have them."""
+    return json.dumps(counters, separators=(",", ":")) if counters else None
+
+
+def remembered(text: str) -> list[str]:
+    return list(json.loads(text))
+
+
+def _present(connection: Connection, of: Spender, clock: Clock) -> list[tuple[Row[Any], Period, str]]:
+    parameters = {"workspace": of.workspace_id, "project": of.project_id, "key": of.key_id}
+    found = []
+    for budget in connection.execute(_FOR, parameters):
+        period = clock.period(budget.period)
+        found.append((budget, period, counter_id(budget.id, period)))
+    return found
+
+
+def counter_id(budget_id: str, period: Period) -> str:
+    return f"{budget_id}:{period.key}"
+
+
+def _begin(connection: Connection, budget: Row[Any], period: Period, clock: Clock) -> None:
+    row = {
+        "id": counter_id(budget.id, period),
+        "budget_id": budget.id,
+        "posted_nano_usd": 0,
+        "held_nano_usd": 0,
+        "began_at": clock.now_s,
+        "ends_at": None if period.ends_at is None else period.ends_at.timestamp(),
+    }
+    make = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
+    connection.execute(make(budget_counters).on_conflict_do_nothing(), row)
+
+
+def _refusal(
+    connection: Connection, budget: Row[Any], period: Period, wanted: int, clock: Clock
+) -> BudgetExceeded:
+    committed = select(_c.posted_nano_usd + _c.held_nano_usd).where(_c.id == counter_id(budget.id, period))
+    ends = period.ends_at
+    return BudgetExceeded(
+        whose=budget.scope,
+        budget_id=budget.id,
+        span=budget.period,
+        resets_at=None if ends is None else ends.astimezone(time_zone(clock.zone)),
+        limit_nano_usd=budget.limit_nano_usd,
+        committed_nano_usd=int(connection.execute(committed).scalar_one()),
+        wanted_nano_usd=wanted,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetState:
+    """A budget in its present period. What is left is below zero where the limit was lowered, or usage under an
+    allowance passed it."""
+
+    id: str
+    workspace_id: str
+    scope: str
+    subject: str
+    period: PeriodKind
+    time_zone: str
+    limit_nano_usd: int
+    used_nano_usd: int
+    held_nano_usd: int
+    resets_at: datetime | None
+    created_at: datetime
+
+    @property
+    def remaining_nano_usd(self) -> int:
+        return self.limit_nano_usd - self.used_nano_usd - self.held_nano_usd
+
+
+def states(connection: Connection, found: Sequence[Row[Any]]) -> list[BudgetState]:
+    """Of rows of `budgets`, in their order."""
+    at: float = connection.execute(select(now_s())).scalar_one()
+    zones = select(workspaces.c.id, workspaces.c.time_zone).where(
+        workspaces.c.id.in_({row.workspace_id for row in found})
+    )
+    clocks = {row.id: Clock(at, row.time_zone) for row in connection.execute(zones)}
+    periods = [clocks[row.workspace_id].period(row.period) for row in found]
+    ids = [counter_id(row.id, period) for row, period in zip(found, periods, strict=True)]
+    amounts = {
+        row.id: (row.posted_nano_usd, row.held_nano_usd)
+        for row in connection.execute(select(budget_counters).where(_c.id.in_(ids)))
+    }
+    return [
+        BudgetState(
+            row.id,
+            row.workspace_id,
+            row.scope,
+            row.subject,
+            row.period,
+            clocks[row.workspace_id].zone,
+            row.limit_nano_usd,
+            *amounts.get(id, (0, 0)),
+            period.ends_at,
+            row.created_at,
+        )
+        for row, period, id in zip(found, periods, ids, strict=True)
+    ]
+
+
+def in_force(connection: Connection, of: Spender) -> list[BudgetState]:
+    """The budgets that a request of theirs is counted in."""
+    parameters = {"workspace": of.workspace_id, "project": of.project_id, "key": of.key_id}
+    return states(connection, connection.execute(_FOR, parameters).all())
+
+
+# Every server agrees by then that a period is over, whatever its clock, and what a clock that was set back finds.
+KEPT_S = 40 * 86_400.0
+DELETED_AT_ONCE = 1000
+
+
+def forget_old(connection: Connection) -> int:
+    """Deletes some periods that are long over and in which nothing is held; how many. There may be more."""
+    old = _c.ends_at < now_s() - KEPT_S
+    some = select(_c.id).where(old, _c.held_nano_usd == 0).limit(DELETED_AT_ONCE)
+    # A payment that has one locked is not waited for, or two that wait for each other's rows would deadlock.
+    some = some.with_for_update(skip_locked=True)
+    return connection.execute(delete(budget_counters).where(_c.id.in_(some), _c.held_nano_usd == 0)).rowcount
+
+
+def has_old(connection: Connection) -> bool:
+    """True where there is something to delete."""
+    old = select(literal(1)).where(_c.ends_at < now_s() - KEPT_S, _c.held_nano_usd == 0).limit(1)
+    return connection.execute(old).first() is not None

@@ -1,0 +1,38 @@
+"""Tables of budgets and of what each has in its periods, as SQLAlchemy Core sees them."""
+
+from sqlalchemy import BigInteger, Column, Double, ForeignKey, Index, String, Table, UniqueConstraint
+
+from billing.store.stored_types import UtcDateTime, metadata
+
+budgets = Table(
+    "budgets",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("workspace_id", String(32), ForeignKey("workspaces.id"), nullable=False),
+    # Whose it is: `workspace`, `project` or `key`, and its id; of rotated keys, that of the first.
+    Column("scope", String(16), nullable=False),
+    Column("subject", String(64), nullable=False),
+    # `hour`, `day`, `week`, `month` or `total`, in the time zone of the workspace.
+    Column("period", String(8), nullable=False),
+    Column("limit_nano_usd", BigInteger, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    UniqueConstraint("subject", "period"),
+    Index("ix_budgets_workspace_id", "workspace_id"),
+    Index("ix_budgets_created_at", "created_at", "id"),
+)
+
+# A row for each period in which something was held: kept here so that a hold is one conditional statement.
+budget_counters = Table(
+    "budget_counters",
+    metadata,
+    # The budget's id and the period's key, with a colon between.
+    Column("id", String(64), primary_key=True),
+    Column("budget_id", String(32), ForeignKey("budgets.id"), nullable=False),
+    Column("posted_nano_usd", BigInteger, nullable=False),
+    Column("held_nano_usd", BigInteger, nullable=False),
+    # Both by the database's clock, in seconds since 1970. NULL: the period never ends.
+    Column("began_at", Double, nullable=False),
+    Column("ends_at", Double),
+    Index("ix_budget_counters_budget_id", "budget_id"),
+    Index("ix_budget_counters_ends_at", "ends_at"),
+)

@@ -1,0 +1,54 @@
+"""Budgets over HTTP: the verbs of `pith budget`."""
+
+from fastapi import APIRouter
+from pydantic import Field
+
+from billing.periods import PeriodKind
+from serve.operator import accounts as views
+from serve.operator.view import Record
+from serve.ops.administration import Caller
+from serve.ops.answers import answers
+from serve.ops.bodies import LIMIT, AdminBody, Cursor, Limit, Usd, nano_usd, page_of, page_to_read
+
+
+class BudgetSetting(AdminBody):
+    workspace: str | None = Field(None, max_length=64, description="Id or name. One of the three is named.")
+    project: str | None = Field(None, max_length=160, description="Id, or workspace/name.")
+    key: str | None = Field(None, max_length=64, description="Id.")
+    period: PeriodKind = Field(description="In the time zone of the workspace; `total`: in all.")
+    limit_usd: Usd
+
+    def whose(self) -> tuple[str, str]:
+        """Raises `ValueError`."""
+        named = [
+            (scope, of)
+            for scope in ("workspace", "project", "key")
+            for of in self.given(scope).values()
+            if of is not None
+        ]
+        if len(named) != 1:
+            raise ValueError("name one of workspace, project and key")
+        return named[0]
+
+
+def budget_routes() -> APIRouter:
+    routes = APIRouter(prefix="/admin/v1/budgets", tags=["budgets"])
+
+    @routes.put("", **answers(views.Budget, 404))
+    async def set_budget(body: BudgetSetting, admin: Caller) -> Record:
+        """Set the budget of a workspace, a project or a key. One that was there gets the new limit and counts on."""
+        return await admin.set_budget(*body.whose(), body.period, nano_usd(body.limit_usd) or 0)
+
+    @routes.get("", **answers(views.Budgets, 404))
+    async def list_budgets(
+        admin: Caller, workspace: str | None = None, cursor: Cursor = None, limit: Limit = LIMIT
+    ) -> Record:
+        """Budgets, oldest first, with what is used and left of each now, and when it resets."""
+        return page_of(await admin.budgets(workspace, page_to_read(cursor, limit)), limit)
+
+    @routes.delete("/{budget}", **answers(views.Budget, 404))
+    async def remove_budget(budget: str, admin: Caller) -> Record:
+        """End a budget; returns what it was."""
+        return await admin.remove_budget(budget)
+
+    return routes

@@ -1,0 +1,290 @@
+"""Budgets by period: held and charged with their workspace, never past any of them, proved by `reconcile`."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+from sqlalchemy import text
+
+from billing.caller import Caller
+from billing.errors import BudgetExceeded, InvalidAccount, QuotaExceeded, UnknownAccount
+from billing.ledger import budgets
+from billing.ledger.budget_settings import Budgets, BudgetScope
+from billing.ledger.budgets import BudgetState, Spender
+from billing.periods import PeriodKind
+from billing.store.database import FakeOutageDatabase
+
+if TYPE_CHECKING:
+    from tests.billing.conftest import Books
+
+# 12:00 in UTC is 13:00 in Berlin.
+ZONE = "Europe/Berlin"
+
+
+def settings(books: Books) -> Budgets:
+    return Budgets(books.database, "test")
+
+
+async def with_budget(
+    books: Books, limit: int, period: PeriodKind = "day", scope: BudgetScope = "project", zone: str = "UTC"
+) -> Caller:
+    caller = await books.new_caller()
+    await books.accounts.change_workspace(caller.workspace_id, {"time_zone": zone})
+    await budget(books, caller, limit, period, scope)
+    return caller
+
+
+async def budget(
+    books: Books, caller: Caller, limit: int, period: PeriodKind = "day", scope: BudgetScope = "project"
+) -> BudgetState:
+    of = {"workspace": caller.workspace_id, "project": caller.project_id, "key": caller.key_id}[scope]
+    return await settings(books).set(scope, of, period, limit, now=books.now)
+
+
+async def spent(books: Books, caller: Caller) -> list[tuple[int, int]]:
+    """Used and held of each budget in its present period, once everything was found to add up."""
+    assert await books.differences() == []
+    of = Spender(caller.workspace_id, caller.project_id, caller.key_id)
+    found = await books.database.read(partial(budgets.in_force, of=of))
+    return [(one.used_nano_usd, one.held_nano_usd) for one in found]
+
+
+@pytest.mark.parametrize("scope", ["workspace", "project", "key"])
+async def test_a_budget_is_held_and_charged_with_its_workspace(books: Books, scope: BudgetScope) -> None:
+    caller = await with_budget(books, 2500, scope=scope)
+    hold = await books.hold(caller)
+    assert await spent(books, caller) == [(0, 1000)]
+    await books.settle(hold, 400)
+    given_back = await books.hold(caller)
+    await books.ledger.release(given_back, now=books.now)
+    assert await spent(books, caller) == [(400, 0)]
+    assert await books.money(caller) == (400, 0)
+
+
+async def test_others_of_the_workspace_are_not_counted(books: Books) -> None:
+    caller = await with_budget(books, 1000)
+    other = await books.accounts.create_project(caller.workspace_id, "other", now=books.now)
+    _, token = await books.accounts.keys.create(other.id, "key", now=books.now)
+    beside = await books.accounts.authenticate(token, now=books.now)
+    await books.settle(await books.hold(beside), 1000)
+    await books.settle(await books.hold(caller), 1000)
+    assert await spent(books, caller) == [(1000, 0)]
+    assert await spent(books, beside) == []
+
+
+@pytest.mark.parametrize("period", ["hour", "day", "week", "month", "total"])
+async def test_a_refusal_names_the_budget_and_when_it_resets_and_holds_nothing(
+    books: Books, period: PeriodKind
+) -> None:
+    caller = await with_budget(books, 1500, period, zone=ZONE)
+    await books.hold(caller)
+    with pytest.raises(QuotaExceeded, match=r"^project quota exceeded") as refused:
+        await books.hold(caller)
+    resets = {
+        "hour": "2026-11-20T14:00:00+01:00",
+        "day": "2026-11-21T00:00:00+01:00",
+        "week": "2026-11-23T00:00:00+01:00",
+        "month": "2026-12-01T00:00:00+01:00",
+    }
+    said = f"for each {period}, which resets at {resets[period]} ({ZONE})," if period in resets else "in all"
+    assert f"budget of $0.0000015 {said}" in str(refused.value)
+    assert refused.value.left_nano_usd == 500
+    assert await spent(books, caller) == [(0, 1000)]
+    assert (await books.money(caller))[1] == 1000
+
+
+async def test_the_next_period_begins_with_nothing_and_a_request_counts_in_the_one_that_it_began_in(
+    books: Books,
+) -> None:
+    caller = await with_budget(books, 1000, "hour")
+    hold = await books.hold(caller)
+    await books.at(books.now + timedelta(hours=1))
+    assert await spent(books, caller) == [(0, 0)]
+    await books.settle(await books.hold(caller), 900)
+    await books.settle(hold, 800)
+    assert await spent(books, caller) == [(900, 0)]
+    await books.at(books.now)
+    assert await spent(books, caller) == [(800, 0)]
+
+
+async def test_a_day_is_that_of_the_workspaces_time_zone(books: Books) -> None:
+    caller = await with_budget(books, 1000, zone=ZONE)
+    await books.at(datetime(2026, 11, 20, 22, 59, tzinfo=UTC))
+    await books.settle(await books.hold(caller), 1000)
+    with pytest.raises(BudgetExceeded):
+        await books.hold(caller)
+    await books.at(datetime(2026, 11, 20, 23, 0, tzinfo=UTC))
+    await books.settle(await books.hold(caller), 1000)
+    assert await spent(books, caller) == [(1000, 0)]
+
+
+async def test_every_budget_of_a_request_has_to_have_room(books: Books) -> None:
+    caller = await with_budget(books, 5000, "month", "workspace")
+    await budget(books, caller, 2700, "day", "project")
+    await budget(books, caller, 1800, "hour", "key")
+    await books.hold(caller)
+    with pytest.raises(BudgetExceeded, match=r"^key quota"):
+        await books.hold(caller)
+    await books.at(books.now + timedelta(hours=1))
+    await books.settle(await books.hold(caller))
+    with pytest.raises(BudgetExceeded, match=r"^project quota"):
+        await books.hold(caller, 1350)
+    assert sorted(await spent(books, caller)) == [(400, 0), (400, 1000), (400, 1000)]
+
+
+async def test_what_many_requests_at_once_hold_stays_within_a_budget(books: Books) -> None:
+    caller = await with_budget(books, 5000)
+    asked = await asyncio.gather(*(books.hold(caller) for _ in range(12)), return_exceptions=True)
+    holds = [one for one in asked if not isinstance(one, BaseException)]
+    assert len(holds) == 5
+    await asyncio.gather(*(books.settle(hold, 1000) for hold in holds))
+    assert await spent(books, caller) == [(5000, 0)]
+
+
+async def test_what_exceeds_the_hold_is_charged_as_far_as_the_budget_has_room(books: Books) -> None:
+    caller = await with_budget(books, 1600)
+    settled = await books.settle(await books.hold(caller), 2000)
+    assert settled.written_off_nano_usd == 400
+    assert await spent(books, caller) == [(1600, 0)]
+
+
+async def test_an_event_whose_hold_is_gone_counts_in_the_present_period_as_far_as_there_is_room(
+    books: Books,
+) -> None:
+    caller = await with_budget(books, 1600, "hour")
+    hold = await books.hold(caller)
+    await books.at(books.now + timedelta(hours=1))
+    await books.sweep()
+    settled = await books.settle(hold, 1800)
+    assert settled.written_off_nano_usd == 200
+    assert await spent(books, caller) == [(1600, 0)]
+    await books.at(books.now)
+    assert await spent(books, caller) == [(0, 0)]
+
+
+async def test_an_event_that_is_posted_twice_is_counted_once(books: Books) -> None:
+    caller = await with_budget(books, 5000)
+    hold = await books.hold(caller)
+    await books.settle(hold, 400)
+    await books.settle(hold, 400)
+    assert await spent(books, caller) == [(400, 0)]
+
+
+async def test_an_allowance_is_counted_in_full_once_the_ledger_is_back(
+    books: Books, outage: FakeOutageDatabase
+) -> None:
+    caller = await with_budget(books, 1000)
+    books.ledger._allowance._nano_usd = 10_000
+    outage.is_down = True
+    for _ in range(2):
+        await books.settle(await books.hold(caller), 900)
+    outage.is_down = False
+    await books.ledger.replay_spool()
+    assert await spent(books, caller) == [(1800, 0)]
+    with pytest.raises(BudgetExceeded):
+        await books.hold(caller)
+
+
+async def test_a_rotated_key_goes_on_with_the_budget_of_the_first(books: Books) -> None:
+    caller = await with_budget(books, 1500, scope="key")
+    await books.hold(caller)
+    _, token, _ = await books.accounts.keys.rotate(caller.key_id, overlap=timedelta(hours=1), now=books.now)
+    rotated = await books.accounts.authenticate(token, now=books.now)
+    with pytest.raises(BudgetExceeded):
+        await books.hold(rotated)
+    raised = await budget(books, rotated, 2500, scope="key")
+    assert (raised.held_nano_usd, raised.remaining_nano_usd) == (1000, 1500)
+    await books.hold(rotated)
+    assert await spent(books, rotated) == [(0, 2000)]
+
+
+async def test_a_budget_counts_from_when_it_is_set_and_no_longer_than_until_it_is_removed(
+    books: Books,
+) -> None:
+    caller = await books.new_caller()
+    before = await books.hold(caller)
+    made = await budget(books, caller, 1000)
+    await books.settle(before, 700)
+    running = await books.hold(caller)
+    assert await spent(books, caller) == [(0, 1000)]
+    removed = await settings(books).remove(made.id, now=books.now)
+    assert removed.held_nano_usd == 1000
+    await books.hold(caller)
+    await books.settle(running, 1000)
+    assert await spent(books, caller) == []
+    again = await budget(books, caller, 1000)
+    assert (again.used_nano_usd, again.held_nano_usd) == (0, 0)
+    flag = text("SELECT has_budgets FROM workspaces WHERE id = :id")
+    read = partial(lambda c, id: c.execute(flag, {"id": id}).scalar_one(), id=caller.workspace_id)
+    assert await books.database.read(read)
+    await settings(books).remove(again.id, now=books.now)
+    assert not await books.database.read(read)
+    with pytest.raises(UnknownAccount):
+        await settings(books).remove(again.id, now=books.now)
+
+
+async def test_changes_are_in_the_audit_log_and_lists_have_them(books: Books) -> None:
+    caller = await with_budget(books, 1000)
+    changed = await budget(books, caller, 2000)
+    await settings(books).remove(changed.id, now=books.now)
+    entries = await books.reader().audit_log(workspace=caller.workspace_id)
+    noted = [(one.action, one.details["limit_nano_usd"]) for one in entries if "budget" in one.action]
+    assert noted == [
+        ("budget.set", [None, 1000]),
+        ("budget.set", [1000, 2000]),
+        ("budget.remove", [2000, None]),
+    ]
+    mine, other = await budget(books, caller, 5), await with_budget(books, 7)
+    listed = await settings(books).listed(caller.workspace_id)
+    assert [(one.id, one.limit_nano_usd) for one in listed] == [(mine.id, 5)]
+    assert {one.workspace_id for one in await settings(books).listed()} == {
+        caller.workspace_id,
+        other.workspace_id,
+    }
+
+
+async def test_settings_that_cannot_be_are_refused(books: Books) -> None:
+    caller = await books.new_caller()
+    with pytest.raises(InvalidAccount, match="limit_nano_usd"):
+        await budget(books, caller, -1)
+    with pytest.raises(InvalidAccount, match="fortnight"):
+        await budget(books, caller, 1, "fortnight")  # type: ignore[arg-type]
+    with pytest.raises(InvalidAccount, match="time_zone"):
+        await books.accounts.change_workspace(caller.workspace_id, {"time_zone": "Mars/Olympus"})
+    with pytest.raises(UnknownAccount):
+        await settings(books).set("project", "nobody", "day", 1, now=books.now)
+
+
+async def test_old_periods_are_deleted_once_nothing_is_held_in_them(books: Books) -> None:
+    caller = await with_budget(books, 1000, "hour")
+    hold = await books.hold(caller)
+    await books.at(books.now + timedelta(days=42))
+    assert not await books.database.read(budgets.has_old)
+    await books.settle(hold, 100)
+    await books.settle(await books.hold(caller), 100)
+    assert await books.database.read(budgets.has_old)
+    assert await books.database.write(budgets.forget_old) == 1
+    assert not await books.database.read(budgets.has_old)
+    assert await spent(books, caller) == [(100, 0)]
+
+
+@pytest.mark.parametrize("figure", ["posted", "held"])
+async def test_a_count_that_somebody_changed_is_named_and_rebuilt(books: Books, figure: str) -> None:
+    caller = await with_budget(books, 5000)
+    await books.settle(await books.hold(caller), 400)
+    await books.hold(caller)
+    changing = text(f"UPDATE budget_counters SET {figure}_nano_usd = {figure}_nano_usd + 7")
+    await books.database.write(lambda c: c.execute(changing))
+    for full in (False, True):
+        found = (await books.reader().reconcile(books.spool, full=full)).differences
+        # What was posted takes reading all events.
+        assert [(one.table, one.key[1], one.difference_nano_usd) for one in found] == (
+            [("budget_counters", figure, 7)] if full or figure == "held" else []
+        )
+    rebuilt = await books.reader().rebuild(actor="test", now=books.now)
+    assert [one.figure.split(" of ")[0] for one in rebuilt] == [figure]
+    assert await spent(books, caller) == [(400, 1000)]
