@@ -76,8 +76,6 @@ class EngineRequest:
     project_weight: int = 1
     # Nobody waits for it: it lets all others go first.
     background: bool = False
-    # `priority` goes before what the project asks otherwise, `flex` takes what all others leave.
-    tier: ServiceTier = "default"
     # The last chunk has so many token ids of the reply, for `ReplicaEngine.score`; of one choice alone.
     keep_reply: int = 0
     # The last chunk has all token ids.
@@ -95,6 +93,8 @@ class EngineRequest:
     # has been delivered of the reply already (`models.surviving`).
     survives: bool = False
     said: tuple[int, ...] = ()
+    # `priority` goes before what the project asks otherwise, `flex` takes what all others leave.
+    tier: ServiceTier = "default"
 
     def __setstate__(self, state: Sequence[Any]) -> None:
         """A replica may be asked by an ingress of a version before, which has not the last fields, or of one after."""

@@ -16,7 +16,7 @@ ADDRESS_KEY, READS_KEY = "pith_port", "pith_reads"
 _FIELDS = {field.name: field for field in fields(EngineRequest)}
 READS = frozenset(_FIELDS)
 # By a replica that does not say what it reads: of a version before any said so.
-READ_BY_ALL = READS - {"survives", "said"}
+READ_BY_ALL = READS - {"survives", "said", "tier"}
 # These ask for what a reply can do without.
 OFFERS = frozenset({"survives"})
 
