@@ -337,7 +337,8 @@ class Outcome:
 
     samples: dict[str, list[Sample]] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
-    statuses: Counter[str] = field(default_factory=Counter)
+    # No `Counter`: `asdict` cannot copy one.
+    statuses: dict[str, int] = field(default_factory=dict)
     delivered: int = 0
     sent_again: int = 0
 
@@ -363,7 +364,6 @@ async def drive(
     """Send at that rate until the window ends or too much has failed; return when all has been answered."""
     kinds, shares = zip(*SHARES, strict=True)
     clock, room = Clock(time.perf_counter()), asyncio.Semaphore(MOST_UNDER_WAY)
-    outcome.statuses = client.statuses
 
     async def one(kind: Kind, due_s: float) -> None:
         try:
@@ -385,3 +385,4 @@ async def drive(
             (kind,) = client.rng.choices(kinds, shares)
             group.create_task(one(kind, due_s))
             number += 1
+    outcome.statuses = dict(client.statuses)
