@@ -168,6 +168,10 @@ async def _answer_invalid(request: Request, error: Exception) -> Response:
 
 async def _answer_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if error.status_code == 400:
+        # The framework's own, of what it cannot read: bytes that are no text, or JSON that is too deep.
+        issue = {"type": "json_invalid", "loc": ["body"], "msg": "Not JSON in UTF-8, or nested too deep"}
+        return Problem(422, "invalid_request_error", "invalid_body", [issue]).response()
     answer = http_problem(
         error.status_code, f"{error.detail}: {request.method} {request.url.path}"
     ).response()

@@ -89,8 +89,9 @@ def _fuzzed(name: str, minutes: float, seed: int, *, keep: bool) -> bool:
         for number, data in enumerate(read_corpus(name)):
             (found / f"{number:06}").write_bytes(data)
         words.write_text("".join(f'"{_escaped(word)}"\n' for word in TARGETS[name].words))
-        options = [f"-dict={words}", f"-max_len={LONGEST}", f"-timeout={HANGS_AFTER_S}", "-rss_limit_mb=4096"]
-        options += ["-len_control=0"]
+        options = [f"-max_len={LONGEST}", f"-timeout={HANGS_AFTER_S}", "-rss_limit_mb=4096"]
+        # An empty file of words is refused.
+        options += ["-len_control=0", *([f"-dict={words}"] if TARGETS[name].words else [])]
         run = [*options, f"-max_total_time={round(60 * minutes)}", f"-seed={seed}", "-print_final_stats=1"]
         succeeded = _libfuzzer(name, [*run, f"-artifact_prefix={folder}/", str(found)])
         for artifact in (path for path in Path(folder).iterdir() if path.is_file() and path != words):

@@ -143,6 +143,12 @@ def test_what_is_sent_without_the_key_is_not_even_read(ops: Ops, headers: dict[s
     assert 429 in sent and sent <= {401, 429}
 
 
+@pytest.mark.parametrize("body", [b"\xff", b"[" * 60_000, b"{", b'{"name": "\xff"}'])
+def test_a_body_that_is_no_json_is_refused_as_it_is_documented(ops: Ops, body: bytes) -> None:
+    reply = ops.admin.post("/admin/v1/workspaces", content=body, headers={"Content-Type": "application/json"})
+    assert (reply.status_code, reply.json()["error"]["code"]) == (422, "invalid_body")
+
+
 def test_openapi_is_valid_and_the_pages_come_from_this_machine(ops: Ops) -> None:
     document = ops.anybody.get("/openapi.json").json()
     assert document["openapi"].startswith("3.1")
