@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from benchmarks.ledger.postgres_server import memory_folder
+from tests.single_faults.campaign import KINDS, Tried, sweep
+from tests.single_faults.paths import PATHS
 from tests.single_faults.seam import build
 
 console = Console(soft_wrap=True)
@@ -24,6 +26,7 @@ def main(
         list[str] | None, typer.Option(help="One of the paths; all of them unless given.")
     ] = None,
     how: Annotated[list[str] | None, typer.Option(help="error, timeout, death; all unless given.")] = None,
+    only: Annotated[str, typer.Option(help="Only steps whose label has this.")] = "",
     every: Annotated[int, typer.Option(min=1, help="Try only every so many of the faults.")] = 1,
     steps: Annotated[bool, typer.Option(help="Print every step.")] = True,
 ) -> None:
@@ -35,18 +38,14 @@ def main(
             environment = {**os.environ, PRELOADED: str(build(place)), "OMP_NUM_THREADS": "1"}
             command = [sys.executable, "-m", "tests.single_faults", *sys.argv[1:]]
             raise typer.Exit(os.spawnve(os.P_WAIT, sys.executable, command, environment))
-        raise typer.Exit(_run(place, path, tuple(how or ("error", "timeout", "death")), every, steps))
+        raise typer.Exit(_run(place, path or list(PATHS), tuple(how or KINDS), only, every, steps))
 
 
-def _run(place: Path, paths: list[str] | None, kinds: tuple[str, ...], every: int, prints: bool) -> int:
-    # It imports the service, once for all the processes that are forked here.
-    from tests.single_faults.campaign import Tried, sweep
-    from tests.single_faults.paths import PATHS
-
+def _run(place: Path, paths: list[str], kinds: tuple[str, ...], only: str, every: int, prints: bool) -> int:
     tried = violations = 0
-    for number, name in enumerate(paths or PATHS):
+    for number, name in enumerate(paths):
         of_path = wrong = 0
-        for found in sweep(place / str(number), name, kinds, every):
+        for found in sweep(place / str(number), name, kinds, only=only, every=every):
             if not isinstance(found, Tried):
                 count = len(found)
                 for k, step in enumerate(found if prints else [], 1):

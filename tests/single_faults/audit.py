@@ -6,11 +6,17 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyarrow.parquet import read_table
 from sqlalchemy import Connection, select
 
+from billing.archive.archiver import check_all
+from billing.rollups.archived import archived
 from billing.store.schema import usage_events, workspaces
+from billing.store.webhook_tables import webhook_deliveries, webhook_events
 from tests.faults.leaves import leaves_of_workspaces
-from tests.single_faults.world import Server, books_are_clean
+from tests.serve.batches.test_killed import nothing_else_is_on_disk
+from tests.serve.batches.uploading import BATCHES, call, lines_of
+from tests.single_faults.world import ARCHIVE, Server, books_are_clean
 
 NOT_RECORDED = "usage_not_recorded"
 
@@ -64,6 +70,11 @@ def _events(connection: Connection) -> list[Any]:
     return list(connection.execute(select(usage_events).order_by(usage_events.c.event_id)).mappings())
 
 
+async def nothing_else(server: Server, told: Told) -> list[str]:
+    """What holds for all of them is enough."""
+    return []
+
+
 async def check_reply(server: Server, told: Told) -> list[str]:
     """A reply that came has its events, with the cost that it told; an error has none. Of one that broke off there is
     one request's usage at most, and no less than what came."""
@@ -104,3 +115,53 @@ def _costs_told(pieces: list[Any]) -> dict[str, int] | None:
             costs["lexical"] = round(compression["cost_usd"] * 1e9)
         return costs
     return None
+
+
+async def check_batch(server: Server, told: Told) -> list[str]:
+    """Each line is in the output once, and paid for once."""
+    served = server.served
+    (batch,) = (await call(served, "GET", BATCHES).run()).json()["data"]
+    if batch["status"] != "completed" or batch["error_file_id"] is not None:
+        return [f"the batch has ended so: {batch}"]
+    lines = await lines_of(served, batch["output_file_id"])
+    troubles = []
+    if [(line["custom_id"], line["response"]["status_code"]) for line in lines] != [
+        ("first", 200),
+        ("second", 200),
+    ]:
+        troubles.append(f"its output is {lines}")
+    events = await server.read(_events)
+    if sorted(event["request_id"] for event in events) != sorted(line["id"] for line in lines):
+        troubles.append(f"{len(events)} events of {len(lines)} lines")
+    try:
+        await nothing_else_is_on_disk(served, {batch["input_file_id"], batch["output_file_id"]})
+    except AssertionError as error:
+        troubles.append(f"other files are left: {error}")
+    return troubles
+
+
+async def check_deliveries(server: Server, told: Told) -> list[str]:
+    """What was announced once was delivered at least once, always with its id."""
+    announced = await server.read(lambda c: list(c.execute(select(webhook_events)).mappings()))
+    states = await server.read(lambda c: list(c.scalars(select(webhook_deliveries.c.state))))
+    received = [json.loads(line) for line in (server.folder.parent / "received").read_text().splitlines()]
+    due = [[one["id"], one["payload"]] for one in announced]
+    troubles = []
+    if len(announced) != 1 or states != ["delivered"]:
+        troubles.append(f"{len(announced)} events were announced, and are {states}")
+    if not received or any(one not in due for one in received):
+        troubles.append(f"{received} came, of {due}")
+    return troubles
+
+
+async def check_archive(server: Server, told: Told) -> list[str]:
+    """Each event is in a file or in the ledger, and in no two of them."""
+    folder = server.folder / ARCHIVE
+    await check_all(server.served.database, folder)
+    months = await server.read(archived)
+    old = [row["event_id"] for path in folder.glob("*.parquet") for row in read_table(path).to_pylist()]
+    here = [event["event_id"] for event in await server.read(_events)]
+    troubles = [f"{month.month} is not dropped" for month in months if not month.is_dropped]
+    if len(months) != 2 or (len(old), len(here), len({*old, *here})) != (4, 1, 5):
+        troubles.append(f"{len(months)} months, {len(old)} events in files, {len(here)} in the ledger")
+    return troubles + [f"left behind: {path.name}" for path in folder.glob("*.part")]

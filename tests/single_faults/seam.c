@@ -21,7 +21,7 @@
 
 /* As tests/single_faults/seam.py has them. */
 enum { WELL, ERROR, LOST, TIMEOUT, DEATH_BEFORE, DEATH_AFTER };
-enum { LABEL = 200, MOST_LABELS = 4000, DEAD = 9, LONGEST_WAIT_MS = 2000 };
+enum { LABEL = 200, MOST_LABELS = 4000, DEAD = 9, LONGEST_WAIT_MS = 4000 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct { char label[LABEL]; int times; } seen[MOST_LABELS];

@@ -7,6 +7,7 @@ import asyncio
 import ctypes
 import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -40,6 +41,7 @@ SOURCE = Path(__file__).with_name("seam.c")
 LABEL_CHARS = 150
 # The exit status of a process that died as it was meant to.
 DEAD = 9
+PR_SET_PDEATHSIG = 1
 # What nobody answers is given up after so long: an engine, and a client.
 GIVEN_UP_S = 0.15
 
@@ -101,6 +103,14 @@ def arm(step: Step, how: How) -> None:
 def release() -> None:
     """What nobody waits for any more goes on."""
     _library().seam_release()
+
+
+def end_with_parent() -> None:
+    """This process does not outlive the one that forked it, and says nothing."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in range(3):
+        os.dup2(nowhere, stream)
 
 
 def steps_of(journal: Path) -> tuple[list[Step], bool]:
@@ -186,9 +196,12 @@ def _count(dialect: Any, _: Any, arguments: Any, options: dict[str, Any]) -> Non
 
 
 class CountedEngine(FakeEngine):
-    """A fake engine whose requests and chunks are steps."""
+    """A fake engine whose requests and chunks are steps. `on_asked` is called with each request."""
+
+    on_asked: Callable[[], None] = staticmethod(lambda: None)
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineChunk, None]:
+        self.on_asked()
         how = taken("the engine is asked")
         if how is How.ERROR:
             raise EngineUnavailable("nobody is there", retry_after_s=1)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,27 +21,29 @@ from billing.books.books import Books
 from billing.errors import BillingError
 from billing.ledger.leases import LeaseTimes
 from billing.ledger.spool import Spool
+from billing.price import cost
+from billing.store import sqlite
 from billing.store.database import Work, open_database
 from billing.store.log_tables import log_pending
 from billing.store.schema import holds
 from billing.transparency.sequencer import Sequencer
-from billing.webhooks.dispatcher import Dispatcher
+from billing.usage import UsageFigures
+from billing.webhooks import outbox
 from billing.webhooks.limit_alerts import Refusals
 from serve.app import build_service, open_ledger
-from serve.batches.runner import BatchRunner
+from serve.batches.runner import BatchRunner, Pace
 from serve.catalog.offered import catalog_of
 from serve.config.settings import Settings
 from serve.money.ledger_setup import prices_of, read_pepper
-from serve.money.upkeep import log_sequencer, open_webhooks
+from serve.money.upkeep import WebhookRoom, log_sequencer, open_webhooks
 from tests.migrated import migrated_file
-from tests.serve.batches.uploading import hasty
 from tests.serve.compressing import local_model
 from tests.serve.metrics.readings import counting
 from tests.serve.served import EngineSwitch, PausingDatabase, Served, settings_document
 from tests.single_faults.seam import CountedClient, CountedCompressor, CountedEngine
 
-# What takes longer is given up by its caller: short where something hangs, and so long that nothing else is given up.
-SHORT_S, LONG_S = 0.2, 30.0
+# What takes longer is given up by its caller: where something hangs soon, on a busy machine later; else never.
+SHORT_S, LONGER_S, LONG_S = 0.2, 0.8, 30.0
 LEASE = LeaseTimes(renew_every_s=0.02)
 # More than a lease, a claim and a pause between two tries have left.
 LATER_S = 40.0
@@ -50,9 +54,9 @@ Tell = Callable[[Mapping[str, Any]], None]
 Round = Callable[[], Awaitable[Any]]
 
 
-@dataclass
+@dataclass(eq=False)
 class Clock:
-    """The database's own: ahead of the machine's."""
+    """The databases' own: ahead of the machine's."""
 
     ahead_s: float = 0.0
 
@@ -60,23 +64,46 @@ class Clock:
         return time.time() + self.ahead_s
 
 
+CLOCK = Clock()
+
+
+@contextmanager
+def statements_kept() -> Iterator[None]:
+    """Servers that are built in this block have the engines, and so the compiled statements, of those before them."""
+    opening = sqlite._engine
+    sqlite._engine = cache(opening)
+    try:
+        yield
+    finally:
+        sqlite._engine = opening
+
+
 @dataclass
 class Server:
-    """As a process has it; `clock` is its ledger's."""
+    """As a process has it."""
 
+    folder: Path
     served: Served
-    clock: Clock
-    dispatcher: Dispatcher
+    engine: CountedEngine
+    compressor: CountedCompressor
+    webhooks: WebhookRoom
     sequencer: Sequencer
     archiver: Archiver
     tell: Tell = lambda what: None
 
+    def give_up_after(self, timeout_s: float) -> None:
+        """How long its databases may take."""
+        for database in (self.served.database._inner, self.spool._database):
+            assert isinstance(database, sqlite.SqliteDatabase)
+            database._timeout_s = timeout_s
+
     async def close(self) -> None:
         """All is on the disk, and in its files."""
-        await self.dispatcher.close()
+        await self.webhooks.close()
         await self.served.ledger.close()
         await self.spool.close()
         await self.served.database.close()
+        await self.compressor.close()
 
     @property
     def spool(self) -> Spool:
@@ -98,9 +125,42 @@ class Server:
         body = message.get("body", b"").decode()
         self.tell({"status": message.get("status"), "body": body, "more": message.get("more_body", False)})
 
-    def runner(self) -> BatchRunner:
-        """Of lines, which tries again at once."""
-        return hasty(self.served)
+    async def deliver(self) -> int:
+        """Of webhooks; how many wait."""
+        await self.webhooks.dispatcher.once()
+        waiting: int = await self.read(outbox.count_waiting)
+        return waiting
+
+    async def archive(self) -> list[str]:
+        """All months but this one and the last; those that were archived now."""
+        return await self.archiver.archive(1)
+
+    async def run_batches(self) -> bool:
+        """Inputs, lines, files; whether anything is left. One line at a time, so that steps have one order."""
+        room = self.served.batches
+        lines = replace(room.runner._lines, first_pause_s=0.0)
+        await room.jobs.once()
+        await BatchRunner(room.runner._store, lines, Pace(room.runner._pace.interactive, 1, 1)).once()
+        await room.jobs.once()
+        return await room.runner._store.any_unfinished()
+
+    async def use(self, now: datetime) -> str:
+        """A request that was settled at that time; the id of its event."""
+        served = self.served
+        caller = await served.accounts.authenticate(served.key, now=now)
+        prices = await served.ledger.current_prices()
+        hold = await served.ledger.hold(
+            caller,
+            model_id="alpha",
+            pricing_version=prices.version,
+            amount_nano_usd=10**7,
+            request_id="used",
+            now=now,
+        )
+        due = cost(prices.of("alpha"), prompt_tokens=9, completion_tokens=4, minimum=True)
+        figures = UsageFigures(9, 4, 0, stream=False)
+        await served.ledger.settle(hold, figures=figures, cost=due, outcome="completed", now=now)
+        return hold.event_id
 
     async def upkeep(self) -> None:
         """One round of what every server does for its money."""
@@ -126,19 +186,19 @@ class Server:
         and to that of the leases of one that died, where this one `is_new`."""
         troubles: list[str] = []
         for number in range(MOST_ROUNDS):
-            left = [await _tried(once) for once in (self.upkeep, *rounds)]
+            left = [await tried(once) for once in (self.upkeep, *rounds)]
             unsettled = await self.unsettled()
             if not unsettled and not any(left):
                 return troubles
             if number == ROUNDS_IN_TIME and unsettled and not is_new:
                 troubles.append(f"left by a server that lives: {', '.join(unsettled)}")
             if number >= ROUNDS_IN_TIME:
-                self.clock.ahead_s += LATER_S
+                CLOCK.ahead_s += LATER_S
             await asyncio.sleep(LEASE.renew_every_s)
         return [*troubles, f"never at rest: {unsettled} {left}"]
 
 
-async def _tried(once: Round) -> Any:
+async def tried(once: Round) -> Any:
     """What is left to do, or what failed."""
     try:
         return await once()
@@ -177,11 +237,11 @@ def settings_of(folder: Path) -> Settings:
     )
 
 
-def build(folder: Path, *, timeout_s: float = LONG_S) -> Server:
+def build(folder: Path) -> Server:
     """A server on this disk. Nothing is asked of it yet, and nothing runs: it may be taken along by a fork."""
-    settings, clock = settings_of(folder), Clock()
-    database = PausingDatabase(open_database(settings.billing.database_url, timeout_s=timeout_s, clock=clock))
-    spool = Spool(settings.billing.spool_path, timeout_s=timeout_s)
+    settings = settings_of(folder)
+    database = PausingDatabase(open_database(settings.billing.database_url, timeout_s=LONG_S, clock=CLOCK))
+    spool = Spool(settings.billing.spool_path, timeout_s=LONG_S)
     ledger = open_ledger(settings, database, spool, lease=LEASE)
     engine, compressor = CountedEngine(text="one two three"), CountedCompressor(local_model())
     counts, registry = counting()
@@ -209,9 +269,9 @@ def build(folder: Path, *, timeout_s: float = LONG_S) -> Server:
         workspace=WORKSPACE,
         key=key.read_text() if key.exists() else "",
     )
-    dispatcher = open_webhooks(settings, database, Refusals()).dispatcher
+    webhooks = open_webhooks(settings, database, Refusals())
     archiver = Archiver(database, spool, folder / ARCHIVE, actor="single faults")
-    return Server(served, clock, dispatcher, log_sequencer(settings, database), archiver)
+    return Server(folder, served, engine, compressor, webhooks, log_sequencer(settings, database), archiver)
 
 
 async def make(folder: Path) -> None:
