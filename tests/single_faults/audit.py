@@ -58,8 +58,8 @@ class Told:
 
 async def check(server: Server) -> list[str]:
     """What must hold whatever was done."""
-    found = await books_are_clean(server)
-    return found + (await server.read(_leaves))
+    troubles: list[str] = await server.read(_leaves)
+    return await books_are_clean(server) + troubles
 
 
 def _leaves(connection: Connection) -> list[str]:

@@ -10,8 +10,8 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from contextlib import aclosing, closing
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cache
@@ -224,26 +224,23 @@ class CountedCompressor(ReadyModel):
     """A real compressor whose requests are steps."""
 
     async def compress(self, request: CompressionRequest, terms: JobTerms = NO_TERMS) -> CompressionResult:
-        return await self._asked(
-            "the compressor is asked", lambda: super(ReadyModel, self).compress(request, terms)
-        )
+        return await _asked("the compressor is asked", super().compress(request, terms))
 
     async def count_tokens(self, text: str, terms: JobTerms = NO_TERMS) -> int:
-        return await self._asked(
-            "the compressor counts", lambda: super(ReadyModel, self).count_tokens(text, terms)
-        )
+        return await _asked("the compressor counts", super().count_tokens(text, terms))
 
-    @staticmethod
-    async def _asked(label: str, ask: Callable[[], Any]) -> Any:
-        how = taken(label)
+
+async def _asked(label: str, answer: Coroutine[Any, Any, T]) -> T:
+    how = taken(label)
+    with closing(answer):
         if how is How.ERROR:
             raise CompressorFailed("the compressor was gone")
         await _given_up(how, CompressionTimedOut("the compressor said nothing"))
-        result = await ask()
-        done(how)
-        if how is How.LOST:
-            raise CompressorFailed("the compressor was gone at the end")
-        return result
+        result = await answer
+    done(how)
+    if how is How.LOST:
+        raise CompressorFailed("the compressor was gone at the end")
+    return result
 
 
 async def _given_up(how: How, error: Exception) -> None:

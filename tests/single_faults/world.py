@@ -157,7 +157,9 @@ class Server:
             request_id="used",
             now=now,
         )
-        due = cost(prices.of("alpha"), prompt_tokens=9, completion_tokens=4, minimum=True)
+        price = prices.of("alpha")
+        assert price is not None
+        due = cost(price, prompt_tokens=9, completion_tokens=4, minimum=True)
         figures = UsageFigures(9, 4, 0, stream=False)
         await served.ledger.settle(hold, figures=figures, cost=due, outcome="completed", now=now)
         return hold.event_id
@@ -166,8 +168,7 @@ class Server:
         """One round of what every server does for its money."""
         await self.served.ledger.replay_spool()
         await self.served.ledger.keep_leases()
-        while await self.sequencer.once():
-            pass
+        await self.sequencer.once()
 
     async def unsettled(self) -> list[str]:
         """What of its money is not at rest."""
