@@ -26,7 +26,7 @@ def main(
         list[str] | None, typer.Option(help="One of the paths; all of them unless given.")
     ] = None,
     how: Annotated[list[str] | None, typer.Option(help="error, timeout, death; all unless given.")] = None,
-    only: Annotated[str, typer.Option(help="Only steps whose label has this.")] = "",
+    only: Annotated[list[str] | None, typer.Option(help="Only steps with this in their label.")] = None,
     every: Annotated[int, typer.Option(min=1, help="Try only every so many of the faults.")] = 1,
     steps: Annotated[bool, typer.Option(help="Print every step.")] = True,
 ) -> None:
@@ -38,10 +38,12 @@ def main(
             environment = {**os.environ, PRELOADED: str(build(place)), "OMP_NUM_THREADS": "1"}
             command = [sys.executable, "-m", "tests.single_faults", *sys.argv[1:]]
             raise typer.Exit(os.spawnve(os.P_WAIT, sys.executable, command, environment))
-        raise typer.Exit(_run(place, path or list(PATHS), tuple(how or KINDS), only, every, steps))
+        raise typer.Exit(_run(place, path or list(PATHS), tuple(how or KINDS), only or [""], every, steps))
 
 
-def _run(place: Path, paths: list[str], kinds: tuple[str, ...], only: str, every: int, prints: bool) -> int:
+def _run(
+    place: Path, paths: list[str], kinds: tuple[str, ...], only: list[str], every: int, prints: bool
+) -> int:
     tried = violations = 0
     for number, name in enumerate(paths):
         of_path = wrong = 0
