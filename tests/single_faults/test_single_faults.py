@@ -16,7 +16,6 @@ ROOT = Path(__file__).parents[2]
 STEPS = ("INSERT INTO usage_events", "create ledger.db-shm", "a part of the reply")
 
 
-@pytest.mark.integration
 def test_a_chat_and_its_books_agree_whatever_one_step_of_it_comes_to() -> None:
     if shutil.which("gcc") is None and not os.environ.get("CI"):
         pytest.skip("gcc was not found; install it (Debian: apt-get install gcc)")
