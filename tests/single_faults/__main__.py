@@ -31,7 +31,7 @@ def main(
     steps: Annotated[bool, typer.Option(help="Print every step.")] = True,
 ) -> None:
     """Counts the steps of a path in a run that goes well, and prints them; then each of them fails in each way."""
-    with tempfile.TemporaryDirectory(prefix="pith-faults-", dir=memory_folder()) as name:
+    with tempfile.TemporaryDirectory(prefix="pith-single-faults-", dir=memory_folder()) as name:
         place = Path(name).resolve()
         if PRELOADED not in os.environ:
             # A process that has it from its start.
