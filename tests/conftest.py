@@ -126,6 +126,7 @@ THOROUGH = (
     "serve/ops",
     "monitoring/test_rules.py",
     "simulation",
+    "single_faults",
     "test_lanes.py",
     "test_recipes.py",
     "billing/originals",

@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from sqlite3 import SQLITE_READONLY, OperationalError
 from sqlite3 import Connection as SqliteConnection
 from sqlite3 import Error as SqliteError
-from sqlite3 import OperationalError
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
@@ -88,8 +88,9 @@ class SqliteDatabase(Database):
         """`clock` returns the seconds since 1970: it is the database's own."""
         self._path = path
         self._timeout_s = timeout_s
-        self._writer = Writer(_engine(path, timeout_s, clock, read_only=False), Path(path))
         self._reading = _engine(path, timeout_s, clock, read_only=True)
+        writing = _engine(path, timeout_s, clock, read_only=False)
+        self._writer = Writer(writing, Path(path), close_readers=self._reading.dispose)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="ledger-read")
 
     async def write(self, work: Work[T], *, durable: bool = True) -> T:
@@ -123,9 +124,10 @@ class SqliteDatabase(Database):
 class Writer:
     """The thread that owns the writing connection. It starts with the first job."""
 
-    def __init__(self, engine: Engine, path: Path) -> None:
+    def __init__(self, engine: Engine, path: Path, *, close_readers: Callable[[], None]) -> None:
         self._engine = engine
         self._path = path
+        self._close_readers = close_readers
         self._batches: queue.SimpleQueue[list[Job] | None] = queue.SimpleQueue()
         self._gathering: Batch | None = None
         self._lock = threading.Lock()
@@ -202,6 +204,8 @@ class Writer:
                 return
             if isinstance(error, SQLAlchemyError):
                 self._disconnect()
+            if _is_read_only(error):
+                self._close_readers()
             results = [error] * len(group)
         _answer(group, results)
 
@@ -243,6 +247,13 @@ class Writer:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _is_read_only(error: Exception) -> bool:
+    """Where a connection could not open the index beside the log for writing, as without file handles, SQLite reads it
+    only, for all connections of the process, until the last of them was closed."""
+    code = getattr(getattr(error, "orig", None), "sqlite_errorcode", 0)
+    return code & 0xFF == SQLITE_READONLY
 
 
 def _answer(group: list[Job], results: list[Any]) -> None:

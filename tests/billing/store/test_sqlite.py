@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import shutil
 import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, event, text
 
 from billing.accounts.accounts import Accounts
 from billing.caller import Caller
@@ -20,7 +22,7 @@ from billing.ledger.spool import Spool
 from billing.price import Cost, ModelPrice
 from billing.store.database import Database, open_database
 from billing.store.migration import upgrade
-from billing.store.sqlite import MAX_GROUP
+from billing.store.sqlite import MAX_GROUP, SqliteDatabase
 from billing.usage import UsageFigures
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -254,4 +256,37 @@ async def test_a_request_costs_five_statements_and_no_more(tmp_path: Path) -> No
         assert work == ["UPDATE", "INSERT", "DELETE", "UPDATE", "INSERT"], statements
     finally:
         await ledger.close()
+        await database.close()
+
+
+def with_a_log_of_another(folder: Path) -> Path:
+    """A database whose log, and the index beside it, are as a process that was killed left them."""
+    source = folder / "source.db"
+    with closing(sqlite3.connect(source, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("CREATE TABLE numbers (n INTEGER PRIMARY KEY)")
+        for ending in ("", "-wal", "-shm"):
+            shutil.copy(f"{source}{ending}", f"{folder / 'left.db'}{ending}")
+    return folder / "left.db"
+
+
+async def test_a_reader_that_once_could_not_open_the_index_for_writing_keeps_no_writer_from_it(
+    tmp_path: Path,
+) -> None:
+    path = with_a_log_of_another(tmp_path)
+    database = open_database(f"sqlite:///{path}")
+    assert isinstance(database, SqliteDatabase)
+
+    # As SQLite goes on by itself where it gets no handle for writing.
+    @event.listens_for(database._reading, "do_connect", once=True)
+    def read_only(_: object, __: object, arguments: list[str], options: dict[str, object]) -> None:
+        arguments[0], options["uri"] = f"file:{path}?readonly_shm=1", True
+
+    try:
+        assert await numbers(database) == []
+        with pytest.raises(LedgerUnavailable, match="readonly"):
+            await database.write(inserting(1))
+        assert await database.write(inserting(2)) == 2
+        assert await numbers(database) == [2]
+    finally:
         await database.close()
