@@ -26,10 +26,19 @@ from serve.http.replies import rate_limit_headers
 from serve.money.prices import PriceBook, document_cached_price, price_fields, price_of
 
 
+def document_some_fields(schema: dict[str, Any]) -> None:
+    """With the fields that only some models have."""
+    document_cached_price(schema)
+    schema["properties"]["unavailable"] = {
+        "type": "string",
+        "description": "Why requests to it are refused now; only there while they are.",
+    }
+
+
 class Model(BaseModel):
     """A model and its prices."""
 
-    model_config = ConfigDict(extra="allow", json_schema_extra=document_cached_price)
+    model_config = ConfigDict(extra="allow", json_schema_extra=document_some_fields)
 
     id: str = Field(description="What a request names in `model`.")
     name: str = Field(description="Display name.")
@@ -39,21 +48,6 @@ class Model(BaseModel):
     minimum_request_charge_usd: float = Field(
         description="The least that a successfully metered request with this model costs, in USD."
     )
-
-
-def document_listed(schema: dict[str, Any]) -> None:
-    """With the fields that only some models have."""
-    document_cached_price(schema)
-    schema["properties"]["unavailable"] = {
-        "type": "string",
-        "description": "Why requests to it are refused now; only there while they are.",
-    }
-
-
-class ListedModel(Model):
-    """A model that the key may use, and its prices."""
-
-    model_config = ConfigDict(extra="allow", json_schema_extra=document_listed)
 
 
 class CatalogModel(Model):
@@ -124,7 +118,7 @@ def model_routes(
 
     @routes.get(
         "/v1/models",
-        response_model=list[ListedModel],
+        response_model=list[Model],
         openapi_extra={"parameters": [REQUEST_ID_PARAMETER]},
         responses={
             200: {"headers": {**REQUEST_ID_HEADER, **RATE_LIMIT_HEADERS}},
