@@ -117,7 +117,7 @@ def work_of(
             is_on=asked.verify_engine_share > 0,
             clock=admissions.clock,
         ),
-        tiers=settings.billing.service_tiers.price_ppm,
+        tiers=settings.billing.tiers_ppm,
     )
     compress = _compress_routes(settings, compressor, admissions) if served else None
     return Work(compress, chat, retrieval_service(settings, retrievers, admissions, metrics.retrieval))

@@ -14,26 +14,8 @@ from serve.config.values import Section, parse_networks
 IN_MEMORY = "memory://"
 
 
+# The part of a model's prices; see `billing.price.MAX_PPM`.
 Factor = Annotated[Decimal, Field(ge=0, le=4, decimal_places=6)]
-
-
-class ServiceTierSettings(Section):
-    flex: Factor | None = Field(
-        None,
-        description="The part of a model's prices that a chat with `service_tier: flex` is charged, such as 0.5; "
-        "none: it is not offered.",
-    )
-    priority: Factor | None = Field(
-        None,
-        description="The part of a model's prices that a chat with `service_tier: priority` is charged, such as 2; "
-        "none: it is not offered.",
-    )
-
-    @property
-    def price_ppm(self) -> dict[ServiceTier, int]:
-        """Of each tier that is offered, in millionths of a price."""
-        factors: dict[ServiceTier, Decimal | None] = {"flex": self.flex, "priority": self.priority}
-        return {tier: int(factor * 10**6) for tier, factor in factors.items() if factor is not None}
 
 
 class ArchiveSettings(Section):
@@ -94,7 +76,16 @@ class BillingSettings(Section):
         description="Without Redis: refuse projects that have limits (503), or allow what each replica counts itself.",
     )
     archive: ArchiveSettings = ArchiveSettings()
-    service_tiers: ServiceTierSettings = ServiceTierSettings()
+    service_tiers: dict[Literal["flex", "priority"], Factor] = Field(
+        {},
+        description="The part of a model's prices that a chat of each service tier is charged, such as `{flex: 0.5, "
+        "priority: 2}`, from 0 to 4; a tier without one is not offered.",
+    )
+
+    @property
+    def tiers_ppm(self) -> dict[ServiceTier, int]:
+        """What is charged in each tier that is offered, in millionths of a price."""
+        return {tier: int(factor * 10**6) for tier, factor in self.service_tiers.items()}
 
     @field_validator("collection_hook")
     @classmethod

@@ -18,6 +18,7 @@ HOLD = {"event_id": "e", "workspace_id": "w", "amount_nano_usd": 7, "created_at"
     "owner": "o",
     "key_id": None,
     "expires_at": 1.5,
+    "budgets": None,
 }
 _ADD = PrecompiledStatement(
     update(holds)

@@ -98,8 +98,8 @@ async def test_what_is_no_tier_is_refused_by_name(served: Served) -> None:
 async def test_a_tier_is_offered_where_it_has_a_price(factors: dict[str, float], tmp_path: Any) -> None:
     document = settings_document(tmp_path)
     document["billing"]["service_tiers"] = factors
-    tiers = Settings.model_validate(document).billing.service_tiers
-    assert tiers.price_ppm == {name: int(factor * 10**6) for name, factor in factors.items()}
+    tiers_ppm = Settings.model_validate(document).billing.tiers_ppm
+    assert tiers_ppm == {name: int(factor * 10**6) for name, factor in factors.items()}
 
 
 @pytest.mark.parametrize("factor", [-0.5, 4.5, "dear", 0.0000001])

@@ -108,7 +108,7 @@ def test_at_fourfold_overload_priority_is_as_quick_as_alone() -> None:
     assert len(alone) > 150 and p99(beside.latencies_s["a:priority"]) <= 1.2 * p99(alone)
     # The rest still has what is left, in equal parts.
     used = [beside.used_s[project] for project in "abcd"]
-    assert min(used) > 0.95 * max(used) and sum(beside.used_s.values()) > 0.98 * FOR_S * PLACES
+    assert min(used) > 0.8 * max(used) and sum(beside.used_s.values()) > 0.98 * FOR_S * PLACES
 
 
 def test_without_its_tier_it_is_not_as_quick() -> None:
