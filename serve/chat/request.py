@@ -238,8 +238,8 @@ class ChatCompletionRequest(RequestShape):
         default=None, description="Keeps generating past the model's end of text; for load tests."
     )
     service_tier: str | None = Field(default=None, description="`flex` or `priority`, if offered.")
-
     compression: Compression | None = Field(
+        default=None,
         description="Compresses long parts of the prompt on their way to the model: tool results, and text parts with "
         "`compress: true`. `null` or `false` turns the project's default off.",
     )
