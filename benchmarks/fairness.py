@@ -79,6 +79,9 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--tokens", type=count, default=16, help="of each of the other project's replies")
     parser.add_argument("--requests", type=count, default=30, help="of the other project, in each half round")
     parser.add_argument("--rounds", type=count, default=3)
+    parser.add_argument(
+        "--tier", choices=("flex", "priority"), help="of the other project's, where --config offers it"
+    )
     parser.add_argument("--out", type=Path, default=Path("var/bench-fairness"), help="folder for the report")
     return parser.parse_args(words)
 
@@ -107,7 +110,7 @@ async def streaming(options: argparse.Namespace, target: Target) -> AsyncIterato
 
 async def ask(options: argparse.Namespace, target: Target) -> list[float]:
     """Latencies of the second project's requests, one after the other. Raises `Failed`."""
-    call = chat(options.model, tokens=options.tokens, stream=False)
+    call = chat(options.model, tokens=options.tokens, stream=False, tier=options.tier)
     found = []
     async with target.session() as session:
         for number in range(options.requests):
@@ -146,7 +149,8 @@ def report(options: argparse.Namespace, facts: machine.Facts, rounds: Sequence[R
     ratios, rates = [one.ratio for one in rounds], [one.stream_events / one.seconds for one in rounds]
     lines = [
         f"One project keeps {options.streams} streams of {options.stream_tokens} tokens running, without any limit; "
-        f"another sends requests of {options.tokens} tokens one after the other. {options.rounds} rounds of "
+        f"another sends requests of {options.tokens} tokens{f' ({options.tier})' if options.tier else ''} one after "
+        f"the other. {options.rounds} rounds of "
         f"{options.requests} requests alone and as many beside the streams.", "",
         *table(["the other project", "p50 / p99 ms"], latencies), "",
         "p50 beside the streams over alone, median (least to greatest) of the rounds: "

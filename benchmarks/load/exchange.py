@@ -119,8 +119,9 @@ def completion(reply: Mapping[str, Any]) -> Figures:
     return Figures(int(reply["usage"]["completion_tokens"]))
 
 
-def chat(model: str, *, tokens: int, stream: bool, prompts: int = 64) -> Call:
-    """Greedy chat completions of exactly so many tokens; the prompts differ, so that no cache has them all."""
+def chat(model: str, *, tokens: int, stream: bool, prompts: int = 64, tier: str | None = None) -> Call:
+    """Greedy chat completions of exactly so many tokens; the prompts differ, so that no cache has them all. `tier`: the
+    service tier, where it is not the usual one."""
     bodies = tuple(
         orjson.dumps(
             {
@@ -130,6 +131,7 @@ def chat(model: str, *, tokens: int, stream: bool, prompts: int = 64) -> Call:
                 "temperature": 0,
                 "ignore_eos": True,
                 **({"stream": True, "stream_options": {"include_usage": True}} if stream else {}),
+                **({"service_tier": tier} if tier else {}),
             }
         )
         for number in range(prompts)
