@@ -105,13 +105,13 @@ class FairPlaces:
             elif room == 0:
                 self._tell_of_no_room(entry)
             elif self._make_room(entry.claim, room, entry):
-                self._start(entry)
+                self._start(entry, kept=self._is_due(entry, room))
             else:
                 # It is this one's turn: smaller requests that would fit must not keep it waiting for ever.
                 return
 
-    def _start(self, entry: Waiting) -> None:
-        place = self._queue.start(entry, kept=_is_late(entry))
+    def _start(self, entry: Waiting, *, kept: bool = False) -> None:
+        place = self._queue.start(entry, kept=kept)
         if entry.turn is not None:
             entry.turn.set_result(place)
         elif self._on_pause is not None:
@@ -126,15 +126,29 @@ class FairPlaces:
             entry.turn.set_result(None)
 
     def _next(self, room: int) -> Waiting | None:
-        return self._next_owed(room) or self._queue.next(lambda entry: self._may_borrow(entry.claim, room))
+        owed = self._next_due(room) or self._next_owed(room)
+        return owed or self._queue.next(lambda entry: self._may_borrow(entry.claim, room))
+
+    def _next_due(self, room: int) -> Waiting | None:
+        """One that is due, if there is room or can be: nobody waits behind it."""
+        entry = self._queue.next(lambda entry: self._is_due(entry, room))
+        if entry is None or self._missing(entry.claim, room) <= 0:
+            return entry
+        return entry if self._on_pause is not None and self._borrowed(entry.claim, room) else None
+
+    def _is_due(self, entry: Waiting, room: int) -> bool:
+        """Whether it fills what others leave, has waited for that as long as it may, and fits the places that are kept
+        for the background."""
+        is_late = entry.claim.fills and _now() - entry.since >= LONGEST_LEFT_S
+        return is_late and self._queue.kept_running + entry.claim.places <= _for_the_background(room)
 
     def _next_owed(self, room: int) -> Waiting | None:
-        return self._queue.next(lambda entry: self._is_owed(entry.claim, room, entry))
+        return self._queue.next(lambda entry: self._is_owed(entry.claim, room))
 
-    def _is_owed(self, claim: Claim, room: int, entry: Waiting | None = None) -> bool:
-        """Whether its project holds less than its share: always, where it holds nothing. `entry`: it waits already."""
+    def _is_owed(self, claim: Claim, room: int) -> bool:
+        """Whether its project holds less than its share: always, where it holds nothing."""
         if claim.background:
-            return _is_late(entry) and self._queue.kept_running < _for_the_background(room)
+            return False
         held = self._queue.running_of(claim.project_id)
         return not held or held + claim.places <= self._queue.share_of(claim, self._in_front(room))
 
@@ -153,24 +167,28 @@ class FairPlaces:
 
     def _make_room(self, claim: Claim, room: int, entry: Waiting | None = None) -> bool:
         """Whether there is, once what others have borrowed is taken back for one that is owed it."""
-        running = self._queue.running
-        most = room + self._ahead if room and self._queue.is_alone(claim) else room
-        missing = claim.places - (most - running)
         # A request with more choices than there are places runs alone.
-        if missing <= 0 or (room > 0 and not running):
+        if self._missing(claim, room) <= 0 or (room > 0 and not self._queue.running):
             return True
-        if self._on_pause is None or (claim.background and not _is_late(entry)):
+        is_due = entry is not None and self._is_due(entry, room)
+        if self._on_pause is None or (claim.background and not is_due):
             return False
         # What fills gives way to all others.
-        paused = self._borrowed(claim, room, missing, filling=not self._is_owed(claim, room, entry))
+        paused = self._borrowed(claim, room, filling=not (is_due or self._is_owed(claim, room)))
         for place in paused:
             self._queue.pause(place, _now())
             self._on_pause(place)
         return bool(paused)
 
-    def _borrowed(self, claim: Claim, room: int, missing: int, *, filling: bool) -> list[Place]:
-        """At least so many places; nothing, where fewer can be taken back. `filling`: of what fills alone."""
+    def _missing(self, claim: Claim, room: int) -> int:
+        most = room + self._ahead if room and self._queue.is_alone(claim) else room
+        return claim.places - (most - self._queue.running)
+
+    def _borrowed(self, claim: Claim, room: int, *, filling: bool = False) -> list[Place]:
+        """What has at least the places that are missing; nothing, where fewer can be taken back. `filling`: of what
+        fills alone."""
         found: list[Place] = []
+        missing = self._missing(claim, room)
         # One in the background lessens what the others share.
         shared = self._in_front(room) - (claim.places if claim.background else 0)
         for place in self._queue.loans(claim, shared, background=_for_the_background(room)):
@@ -202,7 +220,8 @@ class FairPlaces:
         if not len(self._queue):
             raise QueueFull
         newest = self._queue.newest_of_the_longest()
-        if claim.background or not self._is_before(claim, newest.claim):
+        is_refused = claim.background and not (claim.fills and newest.claim.background)
+        if is_refused or not self._is_before(claim, newest.claim):
             raise QueueFull
         self._queue.remove(newest)
         if newest.turn is not None:
@@ -211,16 +230,11 @@ class FairPlaces:
     def _is_before(self, claim: Claim, newest: Claim) -> bool:
         """Whether the project of `newest` would still have the longer line."""
         longest, own = self._queue.line_of(newest), self._queue.line_of(claim)
-        return newest.background or longest > own + 1 / claim.weight
+        return (newest.background and not claim.background) or longest > own + 1 / claim.weight
 
 
 def _for_the_background(room: int) -> int:
     return max(1, room // PLACES_FOR_ONE_IN_BACKGROUND)
-
-
-def _is_late(entry: Waiting | None) -> bool:
-    """Whether it fills what others leave, and has waited for that as long as it may."""
-    return entry is not None and entry.claim.fills and _now() - entry.since >= LONGEST_LEFT_S
 
 
 def _now() -> float:
