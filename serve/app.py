@@ -205,14 +205,15 @@ class Service:
         """Give clients that ask again on their connections a moment to hear that these end: closed without a word, a
         request could be on its way."""
         drain_s = self.server.config.timeout_graceful_shutdown or 0
-        looks = int(min(FAREWELL_S, FAREWELL_PART * drain_s) / LOOK_AGAIN_S)
-        for looked in range(looks):
-            # A reply that runs may have begun without saying so: the next one on its connection does.
-            if not self.server.started or not any(self.retire()):
-                break
-            # What this takes is taken from the time for what runs.
-            self.server.config.timeout_graceful_shutdown = drain_s - (looked + 1) * LOOK_AGAIN_S  # type: ignore[assignment]
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        until = began + min(FAREWELL_S, FAREWELL_PART * drain_s)
+        # A reply that runs may have begun without saying so: the next one on its connection does.
+        while loop.time() < until and self.server.started and any(self.retire()):
             await asyncio.sleep(LOOK_AGAIN_S)
+            # What this takes is taken from the time for what runs.
+            left_s = max(0.0, drain_s - (loop.time() - began))
+            self.server.config.timeout_graceful_shutdown = left_s  # type: ignore[assignment]
 
 
 def start_service(

@@ -14,6 +14,7 @@ from sqlite3 import SQLITE_READONLY, OperationalError
 from sqlite3 import Connection as SqliteConnection
 from sqlite3 import Error as SqliteError
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
@@ -88,10 +89,13 @@ class SqliteDatabase(Database):
         """`clock` returns the seconds since 1970: it is the database's own."""
         self._path = path
         self._timeout_s = timeout_s
+        self._clock = clock
         self._reading = _engine(path, timeout_s, clock, read_only=True)
         writing = _engine(path, timeout_s, clock, read_only=False)
-        self._writer = Writer(writing, Path(path), close_readers=self._reading.dispose)
+        self._writer = Writer(writing, Path(path))
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="ledger-read")
+        with _databases_lock:
+            _databases.add(self)
 
     async def write(self, work: Work[T], *, durable: bool = True) -> T:
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -111,8 +115,22 @@ class SqliteDatabase(Database):
         # Or SQLite would make an empty database, and the error would be of a missing table.
         if not Path(self._path).exists():
             raise LedgerUnavailable(f"the ledger's database does not exist: {self._path}")
-        with self._reading.begin() as connection:
-            return work(connection)
+        engine = self._reading
+        try:
+            with engine.begin() as connection:
+                return work(connection)
+        finally:
+            if engine is not self._reading:
+                engine.pool.dispose()
+
+    def close_readers(self) -> None:
+        """Close the connections that read, those in use as soon as they are free. Later reads open new ones."""
+        before = self._reading
+        self._reading = _engine(self._path, self._timeout_s, self._clock, read_only=True)
+        before.pool.dispose()
+
+    def is_on(self, path: Path) -> bool:
+        return Path(self._path).resolve() == path.resolve()
 
     async def close(self) -> None:
         self._writer.send()
@@ -121,13 +139,24 @@ class SqliteDatabase(Database):
         self._reading.dispose()
 
 
+# Of this process, since within one all of SQLite's connections to a file share how its index was opened.
+_databases: WeakSet[SqliteDatabase] = WeakSet()
+_databases_lock = threading.Lock()
+
+
+def _close_readers_of(path: Path) -> None:
+    with _databases_lock:
+        for database in _databases:
+            if database.is_on(path):
+                database.close_readers()
+
+
 class Writer:
     """The thread that owns the writing connection. It starts with the first job."""
 
-    def __init__(self, engine: Engine, path: Path, *, close_readers: Callable[[], None]) -> None:
+    def __init__(self, engine: Engine, path: Path) -> None:
         self._engine = engine
         self._path = path
-        self._close_readers = close_readers
         self._batches: queue.SimpleQueue[list[Job] | None] = queue.SimpleQueue()
         self._gathering: Batch | None = None
         self._lock = threading.Lock()
@@ -205,7 +234,7 @@ class Writer:
             if isinstance(error, SQLAlchemyError):
                 self._disconnect()
             if _is_read_only(error):
-                self._close_readers()
+                _close_readers_of(self._path)
             results = [error] * len(group)
         _answer(group, results)
 

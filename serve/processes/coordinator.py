@@ -33,7 +33,7 @@ class Coordinator:
     """
 
     def __init__(self, host: str, port: int) -> None:
-        self._bound = given_socket(os.environ, port) or bound_socket(host, port, shared=False)
+        self._bound = given_socket(os.environ, host, port) or bound_socket(host, port, shared=False)
         self._counts_descriptor = ConnectionCounts.make()
         self._connections = ConnectionCounts(self._counts_descriptor)
         self._rate_limits = CountersServer(MemoryCounters())

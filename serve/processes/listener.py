@@ -128,11 +128,11 @@ def is_given_socket(environment: Mapping[str, str]) -> bool:
     return bool(environment.get(HOW_MANY)) and environment.get(FOR_WHOM) == str(os.getpid())
 
 
-def given_socket(environment: MutableMapping[str, str], port: int) -> socket.socket | None:
+def given_socket(environment: MutableMapping[str, str], host: str, port: int) -> socket.socket | None:
     """The listening socket that a service manager keeps open over restarts, where it gave this process one. Its words
     are taken out of the environment, since they are for no other process.
 
-    Raises `OSError` for anything but one TCP socket that listens on the port."""
+    Raises `OSError` for anything but one TCP socket that listens on the host's address and the port."""
     is_ours = is_given_socket(environment)
     number, _ = environment.pop(HOW_MANY, ""), environment.pop(FOR_WHOM, "")
     if not is_ours:
@@ -142,9 +142,10 @@ def given_socket(environment: MutableMapping[str, str], port: int) -> socket.soc
     sock = socket.socket(fileno=FIRST_GIVEN)
     listens = sock.type == socket.SOCK_STREAM and sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
     found = sock.getsockname()
-    if not listens or not isinstance(found, tuple) or found[1] != port:
+    wanted = [address[-1][:2] for address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+    if not listens or not isinstance(found, tuple) or found[:2] not in wanted:
         raise OSError(
-            f"the socket that was given ({HOW_MANY}) is {found}, and not one that listens on {port}"
+            f"the socket that was given ({HOW_MANY}) is {found}, and not one that listens on {host}, port {port}"
         )
     sock.setblocking(False)
     sock.set_inheritable(False)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import multiprocessing
 import shutil
 import sqlite3
+import threading
 from contextlib import closing
 from datetime import UTC, datetime
 from itertools import groupby
@@ -270,23 +272,56 @@ def with_a_log_of_another(folder: Path) -> Path:
     return folder / "left.db"
 
 
-async def test_a_reader_that_once_could_not_open_the_index_for_writing_keeps_no_writer_from_it(
-    tmp_path: Path,
-) -> None:
-    path = with_a_log_of_another(tmp_path)
-    database = open_database(f"sqlite:///{path}")
+def unable_to_write_the_index(database: Database) -> None:
+    """Its next reader goes on as SQLite does by itself where it gets no handle for writing."""
     assert isinstance(database, SqliteDatabase)
 
-    # As SQLite goes on by itself where it gets no handle for writing.
     @event.listens_for(database._reading, "do_connect", once=True)
     def read_only(_: object, __: object, arguments: list[str], options: dict[str, object]) -> None:
+        path = arguments[0]
         arguments[0], options["uri"] = f"file:{path}?readonly_shm=1", True
 
+
+@pytest.mark.parametrize("same", [True, False], ids=["its own", "that of another database of the process"])
+async def test_a_reader_that_once_could_not_open_the_index_for_writing_keeps_no_writer_from_it(
+    tmp_path: Path, same: bool
+) -> None:
+    url = f"sqlite:///{with_a_log_of_another(tmp_path)}"
+    database = open_database(url)
+    reading = database if same else open_database(url)
+    unable_to_write_the_index(reading)
     try:
-        assert await numbers(database) == []
+        assert await numbers(reading) == []
         with pytest.raises(LedgerUnavailable, match="readonly"):
             await database.write(inserting(1))
         assert await database.write(inserting(2)) == 2
-        assert await numbers(database) == [2]
+        assert await numbers(reading) == [2]
     finally:
+        await database.close()
+        await reading.close()
+
+
+async def test_nor_does_one_that_was_in_use_then(tmp_path: Path) -> None:
+    database = open_database(f"sqlite:///{with_a_log_of_another(tmp_path)}")
+    unable_to_write_the_index(database)
+    has_begun, is_over = threading.Event(), threading.Event()
+
+    def read(connection: Connection) -> object:
+        connection.execute(text("SELECT n FROM numbers")).all()
+        has_begun.set()
+        return is_over.wait(10)
+
+    # It is closed, not left to the collector, whose turn may be long in coming.
+    gc.disable()
+    try:
+        reading = asyncio.create_task(database.read(read))
+        assert await asyncio.to_thread(has_begun.wait, 10)
+        with pytest.raises(LedgerUnavailable, match="readonly"):
+            await database.write(inserting(1))
+        is_over.set()
+        assert await reading
+        assert await database.write(inserting(2)) == 2
+    finally:
+        gc.enable()
+        is_over.set()
         await database.close()

@@ -347,45 +347,39 @@ from serve.processes.listener import given_socket
 os.dup2(int(sys.argv[1]), 3)
 environment = {"LISTEN_FDS": sys.argv[3], "LISTEN_PID": sys.argv[4] or str(os.getpid()), "OTHER": ""}
 try:
-    sock = given_socket(environment, int(sys.argv[2]))
+    sock = given_socket(environment, sys.argv[5], int(sys.argv[2]))
     print(sock and sock.getsockname()[1], os.get_inheritable(3), list(environment))
 except OSError as error:
     print(error)
 """
 
 
+OTHER = "the socket that was given (LISTEN_FDS) is ('{address}', {port}), and not one that listens on {host}, port"
+
+
 @pytest.mark.parametrize(
-    ("number", "pid", "off_by", "listens", "said"),
+    ("number", "pid", "host", "address", "off_by", "listens", "said"),
     [
-        ("1", "", 0, True, "{port} False ['OTHER']"),
-        ("1", "1", 0, True, "None True ['OTHER']"),
-        ("2", "", 0, True, "2 sockets were given (LISTEN_FDS), and it takes one"),
-        (
-            "1",
-            "",
-            1,
-            True,
-            "the socket that was given (LISTEN_FDS) is ('127.0.0.1', {port}), and not one that",
-        ),
-        (
-            "1",
-            "",
-            0,
-            False,
-            "the socket that was given (LISTEN_FDS) is ('127.0.0.1', {port}), and not one that",
-        ),
+        ("1", "", "127.0.0.1", "127.0.0.1", 0, True, "{port} False ['OTHER']"),
+        ("1", "", "localhost", "127.0.0.1", 0, True, "{port} False ['OTHER']"),
+        ("1", "1", "127.0.0.1", "127.0.0.1", 0, True, "None True ['OTHER']"),
+        ("2", "", "127.0.0.1", "127.0.0.1", 0, True, "2 sockets were given (LISTEN_FDS), and it takes one"),
+        ("1", "", "127.0.0.1", "127.0.0.1", 1, True, OTHER),
+        ("1", "", "127.0.0.1", "127.0.0.1", 0, False, OTHER),
+        ("1", "", "127.0.0.1", "0.0.0.0", 0, True, OTHER),
+        ("1", "", "0.0.0.0", "127.0.0.1", 0, True, OTHER),
     ],
 )
 def test_a_socket_that_a_service_manager_gives_is_taken_where_it_is_the_right_one(
-    number: str, pid: str, off_by: int, listens: bool, said: str
+    number: str, pid: str, host: str, address: str, off_by: int, listens: bool, said: str
 ) -> None:
     with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
+        sock.bind((address, 0))
         if listens:
             sock.listen()
         port = sock.getsockname()[1]
-        words = [str(sock.fileno()), str(port + off_by), number, pid]
+        words = [str(sock.fileno()), str(port + off_by), number, pid, host]
         done = subprocess.run(
             [sys.executable, "-c", GIVEN, *words], pass_fds=[sock.fileno()], capture_output=True, text=True, check=True
         )  # fmt: skip
-    assert done.stdout.startswith(said.format(port=port)), done.stdout
+    assert done.stdout.startswith(said.format(address=address, port=port, host=host)), done.stdout
