@@ -57,13 +57,14 @@ def away_among(applications: Applications) -> dict[str, str]:
 
 
 def models_away(applications: Applications) -> dict[str, str]:
-    """Reasons by model. One of which another application runs, as after a reload, is not away."""
+    """Reasons by model. One of which another application runs, as after a reload, is not away; one that is
+    being started or ended does not count."""
     away, up = dict[str, str](), set[str]()
     for name, found in applications.items():
         for model in models_of(name):
             if is_away(found):
                 away[model] = reason_of(found)
-            else:
+            elif has_running_replica(found) or word_of(found.status) == RUNNING:
                 up.add(model)
     return {model: reason for model, reason in away.items() if model not in up}
 
