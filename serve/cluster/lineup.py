@@ -120,8 +120,8 @@ class Run:
         for another that cannot, and what `go_on` does, which is called now and then with what is missing."""
         return wait_until_running(names, self.progress, self.folder, go_on, may_fail=may_fail)
 
-    def away(self, lineup: Lineup) -> Mapping[str, str]:
-        """Reasons of the lineup's applications that cannot start, by what they are for."""
+    def away(self, lineup: Lineup) -> Mapping[str, bool]:
+        """The lineup's applications that cannot start, by what they are for, and whether Ray has given them up."""
         away = away_among(asked_applications())
         return {app: away[name] for app, name in lineup.places.items() if name in away}
 
