@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Generic, TypeVar
 
 from models.catalog import Capabilities, Catalog, ChatModel
+from models.embedding_backends import RetrievalModel
 from models.engine import Engine
 from serve.compressors.compressor import RunningModel
 from serve.config.chat_models import ModelSettings, adapter_source, has_room
@@ -57,7 +58,11 @@ def _adapter_folder(model: ModelSettings) -> str:
 
 
 def readiness(
-    settings: Settings, engines: Mapping[str, Engine], compressors: Mapping[str, RunningModel], away: Away
+    settings: Settings,
+    engines: Mapping[str, Engine],
+    compressors: Mapping[str, RunningModel],
+    retrievers: Mapping[str, RetrievalModel],
+    away: Away,
 ) -> IsReady:
     """A check that the default chat model and compression model answer; one kept at 0 replicas counts as up. One that
     is away holds up none of the others: then any that answers is enough."""
@@ -67,7 +72,7 @@ def readiness(
     async def ready() -> bool:
         up = default.replicas.min == 0 or await engines[default.id].ready()
         if not up:
-            up = default.id in await away() and await any_of(settings, engines, compressors)
+            up = default.id in await away() and await any_of(engines, compressors, retrievers)
         if not up or not compressors or first is None or first.replicas.min == 0:
             return up
         return await compressors[first.id].ready() or first.id in await away()
@@ -76,14 +81,13 @@ def readiness(
 
 
 async def any_of(
-    settings: Settings, engines: Mapping[str, Engine], compressors: Mapping[str, RunningModel]
+    engines: Mapping[str, Engine],
+    compressors: Mapping[str, RunningModel],
+    retrievers: Mapping[str, RetrievalModel],
 ) -> bool:
     """Whether any model answers."""
-    for model in settings.models:
-        if await engines[model.id].ready():
-            return True
-    for compressor in compressors.values():
-        if await compressor.ready():
+    for model in (*engines.values(), *compressors.values(), *retrievers.values()):
+        if await model.ready():
             return True
     return False
 
