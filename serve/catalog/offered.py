@@ -86,7 +86,12 @@ async def any_of(
     retrievers: Mapping[str, RetrievalModel],
 ) -> bool:
     """Whether any model answers."""
-    for model in (*engines.values(), *compressors.values(), *retrievers.values()):
+    models: list[Engine | RunningModel | RetrievalModel] = [
+        *engines.values(),
+        *compressors.values(),
+        *retrievers.values(),
+    ]
+    for model in models:
         if await model.ready():
             return True
     return False
