@@ -119,16 +119,19 @@ class ToldAgain(Generic[Answer]):
     ) -> None:
         self._ask, self._known = ask, unknown
         self._patience_s = patience_s
-        self._known_at = float("-inf")
+        self._asked_at = self._known_at = float("-inf")
         self._asking: asyncio.Task[None] | None = None
 
     async def now(self) -> Answer:
-        """As far as it is known: where no answer comes in time, as it was, or `unknown`."""
+        """As far as it is known: where no answer comes in time, as it was, or `unknown`. An answer that is owed for
+        longer is waited for no more."""
         if self._asking is None and time.monotonic() - self._known_at >= TOLD_AGAIN_S:
+            self._asked_at = time.monotonic()
             self._asking = asyncio.create_task(self._renew())
             self._asking.add_done_callback(self._answered)
         if self._asking is not None:
-            await asyncio.wait({self._asking}, timeout=self._patience_s)
+            left_s = self._asked_at + self._patience_s - time.monotonic()
+            await asyncio.wait({self._asking}, timeout=max(0.0, left_s))
         return self._known
 
     async def _renew(self) -> None:
