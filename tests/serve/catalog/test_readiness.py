@@ -57,12 +57,12 @@ async def test_a_model_that_owes_an_answer_is_not_asked_again(monkeypatch: pytes
 async def test_an_answer_that_never_comes_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
 
-    async def note(tasks: set[asyncio.Task[None]], *, timeout: float) -> None:
-        waits.append(timeout)
-        await wait(tasks, timeout=timeout)
+    async def note(tasks: set[asyncio.Task[None]], **limits: float) -> None:
+        waits.append(limits["timeout"])
+        await wait(tasks, **limits)
 
     wait = asyncio.wait
-    monkeypatch.setattr(offered.asyncio, "wait", note)
+    monkeypatch.setattr(asyncio, "wait", note)
     engine = FakeCounting()
     engine.answers = False
     models = running_models({"one": engine}, {}, patience_s=0.05)
