@@ -338,7 +338,7 @@ def build_service(
         accounts=accounts,
         limiter=limiter,
         prices=admissions.prices,
-        ready=readiness(settings, engines, compressors, away.now),
+        ready=readiness(settings, engines, compressors, retrievers or {}, away.now),
         away=away.now,
         metrics=metrics.http,
         clock=now,

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Generic, TypeVar
 
 from models.catalog import Capabilities, Catalog, ChatModel
+from models.embedding_backends import RetrievalModel
 from models.engine import Engine
 from serve.compressors.compressor import RunningModel
 from serve.config.chat_models import ModelSettings, adapter_source, has_room
@@ -57,7 +58,11 @@ def _adapter_folder(model: ModelSettings) -> str:
 
 
 def readiness(
-    settings: Settings, engines: Mapping[str, Engine], compressors: Mapping[str, RunningModel], away: Away
+    settings: Settings,
+    engines: Mapping[str, Engine],
+    compressors: Mapping[str, RunningModel],
+    retrievers: Mapping[str, RetrievalModel],
+    away: Away,
 ) -> IsReady:
     """A check that the default chat model and compression model answer; one kept at 0 replicas counts as up. One that
     is away holds up none of the others: then any that answers is enough."""
@@ -67,7 +72,7 @@ def readiness(
     async def ready() -> bool:
         up = default.replicas.min == 0 or await engines[default.id].ready()
         if not up:
-            up = default.id in await away() and await any_of(settings, engines, compressors)
+            up = default.id in await away() and await any_of(engines, compressors, retrievers)
         if not up or not compressors or first is None or first.replicas.min == 0:
             return up
         return await compressors[first.id].ready() or first.id in await away()
@@ -76,14 +81,18 @@ def readiness(
 
 
 async def any_of(
-    settings: Settings, engines: Mapping[str, Engine], compressors: Mapping[str, RunningModel]
+    engines: Mapping[str, Engine],
+    compressors: Mapping[str, RunningModel],
+    retrievers: Mapping[str, RetrievalModel],
 ) -> bool:
     """Whether any model answers."""
-    for model in settings.models:
-        if await engines[model.id].ready():
-            return True
-    for compressor in compressors.values():
-        if await compressor.ready():
+    models: list[Engine | RunningModel | RetrievalModel] = [
+        *engines.values(),
+        *compressors.values(),
+        *retrievers.values(),
+    ]
+    for model in models:
+        if await model.ready():
             return True
     return False
 
@@ -110,16 +119,19 @@ class ToldAgain(Generic[Answer]):
     ) -> None:
         self._ask, self._known = ask, unknown
         self._patience_s = patience_s
-        self._known_at = float("-inf")
+        self._asked_at = self._known_at = float("-inf")
         self._asking: asyncio.Task[None] | None = None
 
     async def now(self) -> Answer:
-        """As far as it is known: where no answer comes in time, as it was, or `unknown`."""
+        """As far as it is known: where no answer comes in time, as it was, or `unknown`. An answer that is owed for
+        longer is waited for no more."""
         if self._asking is None and time.monotonic() - self._known_at >= TOLD_AGAIN_S:
+            self._asked_at = time.monotonic()
             self._asking = asyncio.create_task(self._renew())
             self._asking.add_done_callback(self._answered)
         if self._asking is not None:
-            await asyncio.wait({self._asking}, timeout=self._patience_s)
+            left_s = self._asked_at + self._patience_s - time.monotonic()
+            await asyncio.wait({self._asking}, timeout=max(0.0, left_s))
         return self._known
 
     async def _renew(self) -> None:

@@ -14,7 +14,15 @@ from types import FrameType
 
 from models.engine_kinds import ENGINE_LIMITS
 from serve.cluster.joined import REST_S, JoinedCluster, quiet_loggers
-from serve.cluster.lineup import Lineup, Run, checkpoints_of, delete_ingress, first_lineup, within
+from serve.cluster.lineup import (
+    Lineup,
+    Run,
+    checkpoints_of,
+    delete_ingress,
+    first_lineup,
+    require_any,
+    within,
+)
 from serve.cluster.nodes import check_nodes, check_room
 from serve.cluster.progress import Progress, StartError
 from serve.cluster.ray_insides.ray_serve import (
@@ -188,6 +196,7 @@ def start(
 ) -> tuple[Run, Lineup]:
     """Bring up Ray, the models that are kept up, and the ingress. Returns what runs, when the service can answer."""
     checkpoints = checkpoints_of(settings, progress)
+    require_any(settings, checkpoints)
     os.environ.update(RAY_ENVIRONMENT | VLLM_ENVIRONMENT)
     os.environ.update(temporary_files(folder))
     # What torch compiles is kept for the next run.

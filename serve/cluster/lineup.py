@@ -76,17 +76,21 @@ def applications_of(settings: Settings) -> Iterable[tuple[str, bool]]:
 
 def checkpoints_of(settings: Settings, progress: Says) -> dict[str, str]:
     """By chat model: the hub name or the folder that its engine loads. Raises `StartError`, for an adapter that is
-    broken too. A folder that no engine can load is told by the model's replica, and the others serve; where none could,
-    nothing need be started to say so."""
+    broken too. A folder that no engine can load is told by the model's replica, and the others serve."""
     try:
         check_folders(settings.models)
     except ConfigError as error:
         raise StartError(str(error)) from error
-    found = {model.id: checkpoint_of(model, settings.state_dir, progress) for model in settings.engine_models}
-    broken = [f"{model}: {why}" for model, folder in found.items() if (why := fault_of(folder))]
-    if broken and len(broken) == len(found):
+    return {model.id: checkpoint_of(model, settings.state_dir, progress) for model in settings.engine_models}
+
+
+def require_any(settings: Settings, checkpoints: Mapping[str, str]) -> None:
+    """That a server has anything to serve: where no engine can load any chat model, and there are no models of another
+    kind, nothing need be started to say so. Raises `StartError`."""
+    broken = [f"{model}: {why}" for model, folder in checkpoints.items() if (why := fault_of(folder))]
+    others = (*settings.compression.models, *settings.retrieval_models)
+    if broken and len(broken) == len(checkpoints) and not others:
         raise StartError("; ".join(broken))
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +124,8 @@ class Run:
         for another that cannot, and what `go_on` does, which is called now and then with what is missing."""
         return wait_until_running(names, self.progress, self.folder, go_on, may_fail=may_fail)
 
-    def away(self, lineup: Lineup) -> Mapping[str, str]:
-        """Reasons of the lineup's applications that cannot start, by what they are for."""
+    def away(self, lineup: Lineup) -> Mapping[str, bool]:
+        """The lineup's applications that cannot start, by what they are for, and whether Ray has given them up."""
         away = away_among(asked_applications())
         return {app: away[name] for app, name in lineup.places.items() if name in away}
 

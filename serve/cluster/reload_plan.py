@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from billing.price import ModelPrice
@@ -42,6 +43,7 @@ OF_THE_CATALOG = frozenset(
     {"name", "blurb", "price", "price_usd_per_mtok_input", "capabilities", "size", "weights_gb"}
 )
 WITHIN_S, MOST_S = 1800.0, 86_400.0
+NONE_AWAY: Mapping[str, bool] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +149,13 @@ class Plan:
             yield "  HTTP processes: new ones beside those that run, then in their place"
 
 
-def plan_of(old: Settings, new: Settings, *, code: Code, away: Collection[str] = ()) -> Plan:
-    """From what is in force to what is wanted. `away`: applications that could not start."""
+def plan_of(old: Settings, new: Settings, *, code: Code, away: Mapping[str, bool] = NONE_AWAY) -> Plan:
+    """From what is in force to what is wanted. `away`: applications that could not start, and whether Ray has given
+    them up. What it tries on comes back by itself, where a new one would be given up, and it has its room."""
     changes = differences(old, new)
     before, after = _started_with(old, beside=new), _started_with(new, beside=old)
     started = [
-        app for app, given in after.items() if code == "all" or before.get(app) != given or app in away
+        app for app, given in after.items() if code == "all" or before.get(app) != given or away.get(app)
     ]
     return Plan(
         changes,

@@ -173,19 +173,19 @@ class Reloader:
         tell = Both(self._run.progress, say)
         for line in (*plan.lines(), *(f"warning: {line}" for line in unpinned_revisions(settings))):
             tell.say(line)
-        self._require(plan, settings)
+        self._require(plan, settings, away)
         if plan.is_empty:
             tell.say("nothing changes")
         if plan.is_empty or asked.dry_run:
             return plan, None
         return plan, self._carry_out(plan, settings, asked, self._run.telling(tell))
 
-    def _require(self, plan: Plan, settings: Settings) -> None:
+    def _require(self, plan: Plan, settings: Settings, away: Collection[str]) -> None:
         """Raises `ReloadRefused`, `ConfigError`, `BrokenCode` or `StartError`."""
         if plan.refused:
             keys = ", ".join(plan.refused)
             raise ReloadRefused(f"needs a restart of the server: {keys}")
-        require_fit(settings, but_for=plan.tried_again)
+        require_fit(settings, but_for=away)
         if short := lacking(self._run.free(), settings, plan.started):
             raise ReloadRefused(f"no room beside what runs: {short}")
         # Whatever it changes, new processes run the code that is on the disk.

@@ -15,6 +15,7 @@ from serve.cluster.replicas.applications import models_of
 
 STATUS_TTL_S = 1.0
 RUNNING, DEPLOY_FAILED, STARTUP_FAILED = "RUNNING", "DEPLOY_FAILED", "REPLICA_STARTUP_FAILED"
+STARTING = frozenset({"STARTING", "RECOVERING"})
 # How a line begins that names an exception; those of its traceback are indented.
 EXCEPTION = re.compile(r"(\w+\.[\w.]+|\w*(Error|Exception)): ")
 LONGEST_REASON = 2000
@@ -30,12 +31,17 @@ def asked_applications() -> Applications:
 
 
 def has_running_replica(application: Any) -> bool:
-    return any(
-        number > 0
+    return RUNNING in _replica_states(application)
+
+
+def _replica_states(application: Any) -> set[str]:
+    """Those that any of its replicas is in."""
+    return {
+        word_of(state)
         for deployment in application.deployments.values()
         for state, number in deployment.replica_states.items()
-        if word_of(state) == RUNNING
-    )
+        if number > 0
+    }
 
 
 def word_of(state: Any) -> str:
@@ -51,19 +57,25 @@ def is_away(application: Any) -> bool:
     return failed and not has_running_replica(application)
 
 
-def away_among(applications: Applications) -> dict[str, str]:
-    """Reasons of those that are away, by their names."""
-    return {name: reason_of(found) for name, found in applications.items() if is_away(found)}
+def away_among(applications: Applications) -> dict[str, bool]:
+    """Those that are away by their names, and whether Ray has given them up: it starts another replica as soon as one
+    has failed, or none any more."""
+    return {
+        name: STARTING.isdisjoint(_replica_states(found))
+        for name, found in applications.items()
+        if is_away(found)
+    }
 
 
 def models_away(applications: Applications) -> dict[str, str]:
-    """Reasons by model. One of which another application runs, as after a reload, is not away."""
+    """Reasons by model. One of which another application runs, as after a reload, is not away; one that is
+    being started or ended does not count."""
     away, up = dict[str, str](), set[str]()
     for name, found in applications.items():
         for model in models_of(name):
             if is_away(found):
                 away[model] = reason_of(found)
-            else:
+            elif has_running_replica(found) or word_of(found.status) == RUNNING:
                 up.add(model)
     return {model: reason for model, reason in away.items() if model not in up}
 

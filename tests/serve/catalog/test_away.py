@@ -15,6 +15,7 @@ from models.fake_engine import FakeEngine
 from serve.catalog.offered import UNAVAILABLE, readiness
 from serve.config.settings import Settings
 from serve.http.openapi import health_routes
+from tests.serve.retrieval.serving import FakeRetrieval
 from tests.serve.served import HI, Client, Served, serving, settings_document
 
 pytestmark = pytest.mark.asyncio
@@ -100,6 +101,8 @@ async def test_a_request_to_it_is_refused_in_every_dialect_and_costs_nothing(
         # It cannot start, and is not waited for.
         ({"beta"}, {"alpha"}, True),
         (set[str](), {"alpha"}, False),
+        # An embedding model is one of the others.
+        ({"texts"}, {"alpha"}, True),
     ],
 )
 async def test_a_default_model_that_is_away_does_not_keep_the_others_from_being_asked(
@@ -111,7 +114,7 @@ async def test_a_default_model_that_is_away_does_not_keep_the_others_from_being_
     async def gone() -> Collection[str]:
         return away
 
-    ready = readiness(settings, engines, {}, gone)
+    ready = readiness(settings, engines, {}, {"texts": FakeRetrieval()} if "texts" in up else {}, gone)
     assert await ready() is is_ready
     (route,) = (
         one for one in health_routes(ready, gone).routes if one.path == "/ready" and "GET" in one.methods

@@ -52,3 +52,20 @@ async def test_a_model_that_owes_an_answer_is_not_asked_again(monkeypatch: pytes
     # As it was, and nobody waits for long.
     assert [await models.now() for _ in range(5)] == [{"one": True}] * 5
     assert engine.asked == 2
+
+
+async def test_an_answer_that_never_comes_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+
+    async def note(tasks: set[asyncio.Task[None]], **limits: float) -> None:
+        waits.append(limits["timeout"])
+        await wait(tasks, **limits)
+
+    wait = asyncio.wait
+    monkeypatch.setattr(asyncio, "wait", note)
+    engine = FakeCounting()
+    engine.answers = False
+    models = running_models({"one": engine}, {}, patience_s=0.05)
+    for _ in range(5):
+        await models.now()
+    assert len(waits) == 5 and sum(waits) < 0.06

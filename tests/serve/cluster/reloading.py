@@ -105,6 +105,8 @@ class FakeRun:
     progress: Says
     running: dict[str, list[FakeProcess]] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
+    # Of these Ray goes on starting replicas.
+    tried_on: set[str] = field(default_factory=set)
     # What is said of the nodes; "": nothing is wrong with them.
     nodes: str = ""
     available: dict[str, float] = field(default_factory=lambda: {"CPU": 16.0})
@@ -142,8 +144,8 @@ class FakeRun:
                 raise StartError(f"{name} cannot start: it is broken")
         return {name: "it is broken" for name in names if name in self.broken}
 
-    def away(self, lineup: Lineup) -> Mapping[str, str]:
-        return {app: "it is broken" for app, name in lineup.places.items() if name in self.broken}
+    def away(self, lineup: Lineup) -> Mapping[str, bool]:
+        return {app: name not in self.tried_on for app, name in lineup.places.items() if name in self.broken}
 
     def remove(self, names: Collection[str]) -> None:
         for name in names:

@@ -9,10 +9,11 @@ import pytest
 import yaml
 
 from serve.cluster.fetched_models import without_missing
-from serve.cluster.lineup import checkpoints_of
+from serve.cluster.lineup import checkpoints_of, require_any
 from serve.cluster.progress import StartError
 from serve.config.settings import Settings
 from tests.integration.running import ROOT
+from tests.serve.served import settings_document
 
 
 class Said(list[str]):
@@ -83,3 +84,16 @@ def test_where_it_is_the_only_model_the_start_says_why(document: dict[str, Any])
 def test_a_configuration_without_it_is_left_as_it_is(document: dict[str, Any]) -> None:
     settings, said = Settings.model_validate(document | {"models": document["models"][1:]}), Said()
     assert without_missing(settings, said) is settings and not said
+
+
+def test_broken_checkpoints_end_a_start_that_has_no_model_of_another_kind(tmp_path: Path) -> None:
+    """And no reload: the engines that run do not read them."""
+    given = settings_document(tmp_path)
+    for model in given["models"]:
+        model |= {"engine": {"kind": "fake"}, "checkpoint": str(tmp_path / "half")}
+    alone = Settings.model_validate(given)
+    checkpoints = checkpoints_of(alone, Said())
+    with pytest.raises(StartError, match=r"alpha: .*half.*; beta: "):
+        require_any(alone, checkpoints)
+    lexical = {"id": "lexical", "name": "Lexical", "blurb": "For tests.", "kind": "lexical"}
+    require_any(Settings.model_validate(given | {"compression": {"models": [lexical]}}), checkpoints)

@@ -451,6 +451,24 @@ def test_a_model_that_is_away_holds_up_no_other_change(server: Reloading) -> Non
         assert http.get("/v1/catalog").json()["models"][0]["output_price_per_mtok"] == 800
 
 
+def test_a_model_that_comes_back_by_itself_is_let_alone(server: Reloading) -> None:
+    """What waits for its next start has its room, and there is none beside it."""
+    server.run.broken |= {"model:beta", "model:beta@2"}
+    server.run.tried_on.add("model:beta")
+    server.run.available["CPU"] = server.settings.server.ingress_replicas
+    assert server.reload()["started"] == ()
+    server.change(double_the_price)
+    outcome = server.reload()
+    assert (outcome["exit"], outcome.get("started")) == (0, ()), outcome
+    assert server.reloader.lineup.places["model:beta"] == "model:beta" in server.run.running
+    # Its own change is tried, and may fail as it does.
+    server.run.available["CPU"] = 16
+    server.change(lambda document: document["models"][1].update(context_length=2048))
+    server.run.broken.add("model:beta@3")
+    outcome = server.reload()
+    assert (outcome["exit"], outcome["tried_again"]) == (0, ("model:beta",))
+
+
 def test_a_checkpoint_that_is_not_here_keeps_no_reload_from_others(tmp_path: Path) -> None:
     """How large it is nobody can say, so that it would fit nowhere."""
     document = settings_document(tmp_path, nodes=["cpu:16-64GB"])

@@ -44,13 +44,29 @@ def test_a_model_whose_replicas_do_not_start_is_away_and_says_why(status: str) -
         # It runs, and a health check failed.
         "retrieval:dies": application("UNHEALTHY", "HEALTH_CHECK_FAILED", STARTING=1),
     }
-    assert set(away_among(applications)) == {"model:beta@2", "model:gamma+delta"}
+    # Of the first Ray starts another replica, which waits.
+    assert away_among(applications) == {"model:beta@2": False, "model:gamma+delta": True}
     away = {model: REASON for model in ("beta", "gamma", "delta")}
     assert models_away(applications) == away
     # After a reload that mended it.
     assert models_away(applications | {"model:beta@3": application(RUNNING=1)}) == {
         model: REASON for model in ("gamma", "delta")
     }
+
+
+@pytest.mark.parametrize(
+    ("other", "is_away"),
+    [
+        (application("DEPLOYING", "CONFIG_UPDATE_STARTED", STARTING=1), True),
+        (application("DELETING", "DELETING", STOPPING=1), True),
+        (application("DEPLOYING", "CONFIG_UPDATE_STARTED", RUNNING=1, STARTING=1), False),
+        # On demand: it has no replica, and starts one for a request.
+        (application("RUNNING"), False),
+    ],
+)
+def test_only_an_application_that_serves_a_model_hides_one_that_is_away(other: Any, is_away: bool) -> None:
+    assert ("beta" in models_away({"model:beta": broken(), "model:beta@2": other})) is is_away
+    assert ("beta" in models_away({"model:beta@2": other, "model:beta@3": broken()})) is is_away
 
 
 def test_the_reason_is_in_the_metrics() -> None:
