@@ -217,8 +217,7 @@ class RayEngine:
                                 self._replicas.avoid(lease)
                             yield item
                     return
-                except (ReplyBroken, EngineUnavailable):
-                    # It died, or is of a version that cannot answer this.
+                except ReplyBroken:
                     self._replicas.avoid(lease)
                     raise
                 except ReplicaGone:
