@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -13,13 +14,21 @@ from typing import Any
 import pytest
 
 from models.engine import EngineRequest
+from models.errors import EngineUnavailable
 from serve.cluster.replicas.address import READ_BY_ALL, READS, Address
 from serve.cluster.replicas.cached_beginnings import beginnings
 from serve.cluster.replicas.known_caches import KnownCaches
 from serve.cluster.replicas.pool import ReplicaClient, Replicas
+from serve.config.chat_models import ReplicaSettings
+from serve.config.server_settings import ServerSettings
 from serve.fairness.places import QueueFull
 from serve.metrics.background import WaitingMetrics
 from tests.serve.metrics.readings import counting
+
+with warnings.catch_warnings():
+    # Ray Serve uses what pydantic is going to remove.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from serve.cluster.replicas.engine import RayEngine
 
 REQUEST = EngineRequest("id", "model", ({"role": "user", "content": "hi"},), 16, False, "salt")
 
@@ -230,6 +239,39 @@ async def test_without_a_replica_ray_is_asked_to_start_one() -> None:
     async with AsyncExitStack() as stack:
         assert await take(replicas_of(ray), stack) == "started"
     assert ray.woken == 1
+
+
+async def test_requests_to_a_model_that_ran_before_and_does_not_start_wait_for_so_long_and_no_longer() -> (
+    None
+):
+    class Starting(FakeRay):
+        async def remote(self) -> None:
+            self.woken += 1
+            await asyncio.Event().wait()
+
+    ray, client, waiting = Starting(), ReplicaClient(), list[int]()
+
+    @contextmanager
+    def waits() -> Iterator[None]:
+        waiting.append(1)
+        try:
+            yield
+        finally:
+            waiting.pop()
+
+    async def ask(engine: RayEngine) -> None:
+        async for _ in engine.generate(REQUEST):
+            pass
+
+    handle: Any = ray
+    server = ServerSettings(start_wait_s=0.2, retry_after_s=7)
+    engine = RayEngine("model:a", handle, client, replicas=ReplicaSettings(), server=server, waits=waits)
+    async with asyncio.timeout(20):
+        ends = await asyncio.gather(*(ask(engine) for _ in range(5)), return_exceptions=True)
+    assert [(type(end), getattr(end, "retry_after_s", None)) for end in ends] == [(EngineUnavailable, 7)] * 5
+    assert (ray.woken, ray.queued, waiting) == (5, 0, [])
+    await engine.close()
+    await client.close()
 
 
 async def test_a_new_replica_lets_those_in_who_wait() -> None:
