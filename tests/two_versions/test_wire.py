@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from models.errors import EngineUnavailable
 from tests.two_versions import wire
 from tests.two_versions.before import BEFORE, NoSuchCommit, code_of, run
 
@@ -24,6 +25,15 @@ def test_a_request_has_no_field_that_the_version_before_does_not_read() -> None:
     for request in wire.requests():
         asked = wire.asked(request)[wire.port.ASKED.size :]
         assert json.loads(asked).keys() <= known
+
+
+def test_what_the_version_before_would_answer_otherwise_is_not_asked_of_it() -> None:
+    bare, *_ = wire.requests()
+    required = {"request_id", "model_id", "messages", "max_tokens", "stream", "cache_salt"}
+    assert wire.GIVEN.keys() | wire.REFUSED.keys() | required == wire.plain(bare).keys()
+    for name, value in wire.REFUSED.items():
+        with pytest.raises(EngineUnavailable, match=f"knows no {name}"):
+            wire.asked(dataclasses.replace(bare, **{name: value}))
 
 
 def test_fields_of_what_is_pickled_are_added_at_the_end() -> None:

@@ -61,10 +61,12 @@ GIVEN: dict[str, Any] = {
     "trace_headers": {"traceparent": "00-1-2-01"},
     "survives": True,
 }
+# A replica that does not read these would answer another request: it is not asked.
+REFUSED: dict[str, Any] = {"said": (1, 2**32 - 1), "tier": "flex"}
 
 
 def requests() -> Iterator[EngineRequest]:
-    """A bare one, one with each field that this version has, and one with all."""
+    """A bare one, one with each field of `GIVEN` that this version has, and one with all."""
     bare = EngineRequest("id", "model", ({"role": "user", "content": "hi"},), 16, True, "salt")
     known = {name: value for name, value in GIVEN.items() if hasattr(bare, name)}
     for given in ({}, *({name: value} for name, value in known.items()), known):

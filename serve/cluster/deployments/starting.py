@@ -7,7 +7,12 @@ import functools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from serve.cluster.ray_insides.ray_serve import failed_starts, note_failed_starts
+from serve.cluster.ray_insides.ray_serve import (
+    failed_starts,
+    note_begun_start,
+    note_failed_starts,
+    note_killed_starts,
+)
 
 # As many as Ray tries at once for a replica that never ran, before it gives it up.
 AT_ONCE = 3
@@ -25,22 +30,28 @@ def paced(start: Callable[..., Awaitable[None]]) -> Any:
 
     @functools.wraps(start)
     async def paced_start(*arguments: Any, **named: Any) -> None:
-        app = own_application()
+        app, replica = own_names()
+        # A process that runs out of memory, or crashes, says nothing.
+        note_killed_starts(app)
         failed = failed_starts(app)
         await asyncio.sleep(pause_s(failed))
+        note_begun_start(app, replica)
         try:
             await start(*arguments, **named)
         except Exception:
             note_failed_starts(app, failed + 1)
             raise
+        finally:
+            note_begun_start(app, replica, ended=True)
         if failed:
             note_failed_starts(app, 0)
 
     return paced_start
 
 
-def own_application() -> str:
-    """The name at Ray Serve of the one whose replica this process is."""
+def own_names() -> tuple[str, str]:
+    """Names at Ray Serve of the application whose replica this process is, and of the replica's actor."""
     from ray import serve
 
-    return str(serve.get_replica_context().app_name)
+    context = serve.get_replica_context()
+    return str(context.app_name), str(context.replica_id.to_full_id_str())

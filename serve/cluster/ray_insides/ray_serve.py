@@ -48,7 +48,7 @@ RAY_ENVIRONMENT = {
     # Ray Serve LLM's own hook does nothing and would take the place of ours.
     "RAYLLM_ENABLE_WORKER_PROCESS_SETUP_HOOK": "0",
 }
-NOTED_AT, FAILED_AT = b"pith:started_serve", b"pith:failed_starts:"
+NOTED_AT, FAILED_AT, BEGUN_AT = b"pith:started_serve", b"pith:failed_starts:", b"pith:begun_starts:"
 logger = logging.getLogger("pith.loopback")
 SETUP_HOOK = "serve.cluster.ray_insides.ray_serve.bind_to_loopback"
 ALL_INTERFACES = frozenset({"[::]", "0.0.0.0"})
@@ -234,6 +234,36 @@ def note_failed_starts(application: str, number: int) -> None:
     from ray.experimental.internal_kv import _internal_kv_put
 
     _internal_kv_put(FAILED_AT + application.encode(), str(number).encode(), overwrite=True)
+
+
+def note_begun_start(application: str, replica: str, *, ended: bool = False) -> None:
+    """That a start of its replica, an actor of Serve's, begins, or that it has `ended` and could say how."""
+    from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_put
+
+    key = BEGUN_AT + f"{application}#{replica}".encode()
+    _internal_kv_del(key) if ended else _internal_kv_put(key, b"1", overwrite=True)
+
+
+def note_killed_starts(application: str) -> None:
+    """Count as failed the starts that have begun and not ended, and whose replicas are gone: these were killed."""
+    from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_list
+
+    prefix = BEGUN_AT + f"{application}#".encode()
+    for key in _internal_kv_list(prefix):
+        # Of two that see it, one counts it.
+        if not _is_alive(key.removeprefix(prefix).decode()) and _internal_kv_del(key):
+            note_failed_starts(application, failed_starts(application) + 1)
+
+
+def _is_alive(replica: str) -> bool:
+    import ray
+    from ray.serve._private.constants import SERVE_NAMESPACE
+
+    try:
+        ray.get_actor(replica, namespace=SERVE_NAMESPACE)
+    except ValueError:
+        return False
+    return True
 
 
 class PortsOpen(RuntimeError):

@@ -44,14 +44,18 @@ def address_of(metadata: Mapping[str, Any]) -> Address:
 def readable(request: EngineRequest, reads: Collection[str]) -> dict[str, Any]:
     """The fields of the request, for a replica that reads these. Raises `EngineUnavailable` where it would answer
     another request without the rest."""
-    asked = {name: getattr(request, name) for name in _FIELDS}
-    for name in READS.difference(reads):
-        if asked.pop(name) != _default(_FIELDS[name]) and name not in OFFERS:
-            raise EngineUnavailable(
-                f"{request.model_id}: the replica is of a version of pith that knows no {name}",
-                retry_after_s=1,
-            )
-    return asked
+    if lacks := sorted(needed(request).difference(reads)):
+        raise EngineUnavailable(
+            f"{request.model_id}: the replica is of a version of pith that knows no {lacks[0]}",
+            retry_after_s=1,
+        )
+    return {name: getattr(request, name) for name in _FIELDS if name in reads}
+
+
+def needed(request: EngineRequest) -> frozenset[str]:
+    """The fields without which a replica would answer another request."""
+    given = (name for name, field in _FIELDS.items() if getattr(request, name) != _default(field))
+    return frozenset(given) - OFFERS
 
 
 def request_of(given: Mapping[str, Any]) -> EngineRequest:

@@ -28,7 +28,6 @@ from models.engine import EngineChunk, EngineFault, EngineRequest, PromptBound, 
 from models.errors import EngineDied, EngineFailed, EngineTimedOut, EngineUnavailable
 from models.surviving import surviving
 from serve.catalog.offered import UNAVAILABLE
-from serve.cluster.replicas.address import ADDRESS_KEY, Address
 from serve.cluster.replicas.applications import BOUND_KEY
 from serve.cluster.replicas.pool import ReplicaClient, ReplicaGone, Replicas, ReplyBroken
 from serve.cluster.replicas.port import is_last
@@ -218,8 +217,7 @@ class RayEngine:
                                 self._replicas.avoid(lease)
                             yield item
                     return
-                except (ReplyBroken, EngineUnavailable):
-                    # It died, or is of a version that cannot answer this.
+                except ReplyBroken:
                     self._replicas.avoid(lease)
                     raise
                 except ReplicaGone:
@@ -250,10 +248,10 @@ class RayEngine:
     async def score(self, request: EngineRequest, reply: Sequence[int]) -> ScoredReply:
         """By any replica of the model. It takes no place, and Ray knows nothing of it: no replica is started for it,
         and none is kept."""
-        running = self._replicas.said(ADDRESS_KEY)
+        running = self._replicas.addresses()
         if not running:
             raise self._refused(f"{request.model_id}: no replica can take the request")
-        address, item = Address(**random.choice(running)), None
+        address, item = random.choice(running), None
         items = self._client.generate(address, replace(request, score=tuple(reply)))
         try:
             while item is None or not is_last(item):

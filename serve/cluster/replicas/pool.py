@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from models.engine import EngineChunk, EngineFault, EngineRequest
 from serve.cluster.ray_insides.ray_serve import RoutedHandle, replica_id_of
-from serve.cluster.replicas.address import Address, address_of
+from serve.cluster.replicas.address import ADDRESS_KEY, Address, address_of, needed
 from serve.cluster.replicas.cached_beginnings import beginnings
 from serve.cluster.replicas.known_caches import KnownCache, KnownCaches
 from serve.cluster.replicas.port import (
@@ -251,9 +251,15 @@ class Replicas:
 
     def said(self, key: str) -> list[Any]:
         """Values that the running replicas said of themselves when they started."""
+        return [told[key] for told in self._told() if key in told]
+
+    def addresses(self) -> list[Address]:
+        """Of the running replicas, each with what it reads of a request."""
+        return [address_of(told) for told in self._told() if ADDRESS_KEY in told]
+
+    def _told(self) -> list[Mapping[str, Any]]:
         router = self._router
-        running = router.curr_replicas.values() if router else ()
-        return [replica.replica_metadata[key] for replica in running if key in replica.replica_metadata]
+        return [replica.replica_metadata for replica in router.curr_replicas.values()] if router else []
 
     @asynccontextmanager
     async def lease(self, request: EngineRequest) -> AsyncIterator[Lease]:
@@ -279,6 +285,8 @@ class Replicas:
         if len(running) == 1:
             ((replica_id, only),) = running.items()
             return Lease(_address(only), replica_id)
+        if router and (other := await _of_some(router, request)):
+            return other
         caches = router.caches if router else None
         keys = beginnings(request) if caches is not None else []
         async with self._handle.choose(keys) as chosen:
@@ -331,6 +339,17 @@ class Replicas:
 def _address(replica: Any) -> Address:
     """Of one that runs, or that was chosen."""
     return address_of(replica.replica_metadata)
+
+
+async def _of_some(router: ReplicaRouter, request: EngineRequest) -> Lease | None:
+    """The best of those that can answer the request, where others are of a version that cannot; None where all can, or
+    none."""
+    fields, running = needed(request), list(router.curr_replicas.values())
+    able = [replica for replica in running if fields <= _address(replica).reads]
+    if not 0 < len(able) < len(running):
+        return None
+    (best, *_), *_ = await router.choose_replicas(able)
+    return Lease(_address(best), best.replica_id)
 
 
 def _left_to_the_replica(place: Place) -> None:

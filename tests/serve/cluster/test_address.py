@@ -76,6 +76,7 @@ async def test_no_replica_goes_on_with_a_reply_that_it_would_begin_anew() -> Non
         async for _ in engine.generate(ASKED):
             pass
     assert [request.survives for request in asked] == [True]
-    assert len(avoided) > 1
+    # For its death, and not for what it cannot answer.
+    assert len(avoided) == 1
     await client.close()
     await port.close()

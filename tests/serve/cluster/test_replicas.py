@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -13,19 +14,27 @@ from typing import Any
 import pytest
 
 from models.engine import EngineRequest
-from serve.cluster.replicas.address import ADDRESS_KEY
+from models.errors import EngineUnavailable
+from serve.cluster.replicas.address import READ_BY_ALL, READS, Address
 from serve.cluster.replicas.cached_beginnings import beginnings
 from serve.cluster.replicas.known_caches import KnownCaches
 from serve.cluster.replicas.pool import ReplicaClient, Replicas
+from serve.config.chat_models import ReplicaSettings
+from serve.config.server_settings import ServerSettings
 from serve.fairness.places import QueueFull
 from serve.metrics.background import WaitingMetrics
 from tests.serve.metrics.readings import counting
 
+with warnings.catch_warnings():
+    # Ray Serve uses what pydantic is going to remove.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from serve.cluster.replicas.engine import RayEngine
+
 REQUEST = EngineRequest("id", "model", ({"role": "user", "content": "hi"},), 16, False, "salt")
 
 
-def metadata(name: str) -> dict[str, Any]:
-    return {ADDRESS_KEY: {"host": name, "port": 1, "token": "secret"}}
+def metadata(name: str, reads: frozenset[str] = READ_BY_ALL) -> dict[str, Any]:
+    return Address(name, 1, "secret", reads).metadata()
 
 
 @dataclass(slots=True)
@@ -39,11 +48,17 @@ class FakeRay:
     on_change: Callable[[], None] = lambda: None
     is_initialized: bool = True
     caches: KnownCaches | None = None
+    # Those that are not here are of a version before.
+    reads: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
     def curr_replicas(self) -> dict[str, Any]:
         return {
-            name: SimpleNamespace(max_ongoing_requests=room, replica_metadata=metadata(name))
+            name: SimpleNamespace(
+                replica_id=name,
+                max_ongoing_requests=room,
+                replica_metadata=metadata(name, self.reads.get(name, READ_BY_ALL)),
+            )
             for name, room in self.replicas.items()
         }
 
@@ -84,6 +99,9 @@ class FakeRay:
         name = min(self.replicas, key=lambda name: self.running[name])
         yield SimpleNamespace(_replica=SimpleNamespace(replica_id=name), replica_metadata=metadata(name))
 
+    async def choose_replicas(self, candidates: list[Any]) -> list[list[Any]]:
+        return [[one] for one in sorted(candidates, key=lambda one: self.running[one.replica_id])]
+
     @property
     def _router(self) -> Any:
         return SimpleNamespace(_asyncio_router=SimpleNamespace(request_router=self, _metrics_manager=self))
@@ -98,8 +116,8 @@ async def others_run() -> None:
         await asyncio.sleep(0)
 
 
-async def take(replicas: Replicas, stack: AsyncExitStack) -> str:
-    lease = await stack.enter_async_context(replicas.lease(REQUEST))
+async def take(replicas: Replicas, stack: AsyncExitStack, asked: EngineRequest = REQUEST) -> str:
+    lease = await stack.enter_async_context(replicas.lease(asked))
     return lease.address.host
 
 
@@ -124,6 +142,21 @@ async def test_a_prompt_is_on_its_way_to_the_replica_that_was_chosen() -> None:
         assert caches[lease.replica_id].blocks_of(beginnings(asked)) == len(beginnings(asked)) > 0
         assert caches[other].blocks_of(beginnings(asked)) == 0
     await replicas.close()
+
+
+async def test_what_some_replicas_are_too_old_for_goes_to_another_and_all_else_to_all() -> None:
+    ray = FakeRay({"old": 8, "new": 8, "older": 8}, reads={"new": READS})
+    replicas = replicas_of(ray)
+    async with AsyncExitStack() as stack:
+        flex = [await take(replicas, stack, replace(REQUEST, tier="flex")) for _ in range(3)]
+        others = [await take(replicas, stack) for _ in range(6)]
+    assert (flex, Counter(others)) == (["new"] * 3, {"old": 3, "older": 3})
+
+
+async def test_where_all_are_too_old_one_says_so() -> None:
+    ray = FakeRay({"old": 8, "older": 8})
+    async with AsyncExitStack() as stack:
+        assert await take(replicas_of(ray), stack, replace(REQUEST, tier="flex")) in ray.replicas
 
 
 async def test_a_request_is_counted_as_waiting_until_it_has_a_place() -> None:
@@ -206,6 +239,39 @@ async def test_without_a_replica_ray_is_asked_to_start_one() -> None:
     async with AsyncExitStack() as stack:
         assert await take(replicas_of(ray), stack) == "started"
     assert ray.woken == 1
+
+
+async def test_requests_to_a_model_that_ran_before_and_does_not_start_wait_for_so_long_and_no_longer() -> (
+    None
+):
+    class Starting(FakeRay):
+        async def remote(self) -> None:
+            self.woken += 1
+            await asyncio.Event().wait()
+
+    ray, client, waiting = Starting(), ReplicaClient(), list[int]()
+
+    @contextmanager
+    def waits() -> Iterator[None]:
+        waiting.append(1)
+        try:
+            yield
+        finally:
+            waiting.pop()
+
+    async def ask(engine: RayEngine) -> None:
+        async for _ in engine.generate(REQUEST):
+            pass
+
+    handle: Any = ray
+    server = ServerSettings(start_wait_s=0.2, retry_after_s=7)
+    engine = RayEngine("model:a", handle, client, replicas=ReplicaSettings(), server=server, waits=waits)
+    async with asyncio.timeout(20):
+        ends = await asyncio.gather(*(ask(engine) for _ in range(5)), return_exceptions=True)
+    assert [(type(end), getattr(end, "retry_after_s", None)) for end in ends] == [(EngineUnavailable, 7)] * 5
+    assert (ray.woken, ray.queued, waiting) == (5, 0, [])
+    await engine.close()
+    await client.close()
 
 
 async def test_a_new_replica_lets_those_in_who_wait() -> None:

@@ -6,7 +6,7 @@ import asyncio
 import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ import pytest
 from models.engine import EngineFault, EngineRequest
 from models.errors import EngineFailed, EngineRejected, EngineUnavailable
 from models.fake_engine import FakeEngine, FakeReplicaEngine
-from serve.cluster.replicas.address import Address
+from serve.cluster.replicas.address import Address, address_of
 from serve.cluster.replicas.pool import ReplicaClient
 from serve.cluster.replicas.port import Replica
 from serve.cluster.replicas.spare_scores import scored_reply
@@ -54,7 +54,7 @@ async def one(*, share: float = 0.5) -> AsyncIterator[Here]:
         start_wait_s=30, stall_s=30, progress_s=30, longest_request_s=30, retry_after_s=1
     )
     ray = RayEngine("model:a", handle, client, replicas=ReplicaSettings(), server=settings)
-    address = Address(**replica.metadata()["pith_port"])
+    address = address_of(replica.metadata())
     try:
         async with asyncio.timeout(60):
             yield Here(engine, replica, client, address, ray)
@@ -71,6 +71,13 @@ async def test_a_score_arrives_as_the_engine_gave_it() -> None:
         assert (asked.messages, reply) == (REQUEST.messages, REPLY)
         # Nothing was generated for it.
         assert here.engine.requests == []
+
+
+async def test_replies_at_a_tier_are_scored() -> None:
+    async with one() as here:
+        asked = replace(REQUEST, tier="flex")
+        await here.ray.score(asked, REPLY)
+        assert [(found.tier, reply) for found, reply in here.engine.scored] == [("flex", REPLY)]
 
 
 async def test_it_waits_while_somebody_is_answered_and_says_that_it_lives() -> None:
@@ -118,11 +125,8 @@ async def test_what_goes_wrong_has_a_name() -> None:
         with pytest.raises(EngineRejected) as refused:
             await here.ray.score(REQUEST, REPLY)
         assert refused.value.is_too_long
-        address = asdict(here.address)
-        for metadata, error in (
-            ({}, EngineUnavailable),
-            ({"pith_port": {**address, "port": 1}}, EngineFailed),
-        ):
+        nobody = replace(here.address, port=1)
+        for metadata, error in (({}, EngineUnavailable), (nobody.metadata(), EngineFailed)):
             handle: Any = FakeEngineHandle(metadata)
             gone = RayEngine(
                 "model:a", handle, here.client, replicas=ReplicaSettings(), server=ServerSettings()

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import ray
+from ray.experimental import internal_kv
 
 from serve.cluster import lineup
 from serve.cluster.deployments import starting
@@ -14,8 +19,15 @@ from serve.cluster.deployments.ops import replica_gauges
 from serve.cluster.deployments.starting import AT_ONCE, LONGEST_PAUSE_S, paced, pause_s
 from serve.cluster.lineup import wait_until_running
 from serve.cluster.progress import StartError
+from serve.cluster.ray_insides.ray_serve import BEGUN_AT, failed_starts
 from serve.cluster.replicas.status import away_among, models_away
 from tests.serve.cluster.reloading import Quiet
+from tests.serve.served import eventually
+
+with warnings.catch_warnings():
+    # Ray Serve uses what pydantic is going to remove.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import ray.serve
 
 REASON = "models.checkpoint.BrokenCheckpoint: beta: /a/config.json: is no file"
 FAILED = f"The deployment failed to start 3 times in a row. Error:\n{REASON}"
@@ -103,26 +115,78 @@ def test_starts_that_fail_are_made_at_growing_intervals() -> None:
     assert pauses[-1] == LONGEST_PAUSE_S == pause_s(10**6)
 
 
-def test_a_start_waits_as_those_before_it_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: dict[str, int] = {}
-    waited: list[float] = []
+@dataclass
+class FakeCluster:
+    """Ray's store of keys, and the replicas of `model:a` that live; and the pauses before their starts."""
 
-    async def note(seconds: float) -> None:
-        waited.append(seconds)
+    store: dict[bytes, bytes] = field(default_factory=dict)
+    alive: list[str] = field(default_factory=list)
+    waited: list[float] = field(default_factory=list)
 
-    monkeypatch.setattr(starting, "failed_starts", lambda app: kept.get(app, 0))
-    monkeypatch.setattr(starting, "note_failed_starts", kept.__setitem__)
-    monkeypatch.setattr(starting, "own_application", lambda: "model:a")
-    monkeypatch.setattr(starting.asyncio, "sleep", note)
+    def use(self, patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(internal_kv, "_internal_kv_get", self.store.get)
+        patch.setattr(internal_kv, "_internal_kv_put", self._put)
+        patch.setattr(internal_kv, "_internal_kv_del", lambda key: self.store.pop(key, None) is not None)
+        patch.setattr(internal_kv, "_internal_kv_list", self._listed)
+        patch.setattr(ray, "get_actor", self._actor)
+        patch.setattr(starting, "own_names", lambda: ("model:a", self.alive[-1]))
+        patch.setattr(starting, "pause_s", self._pause_s)
 
-    @paced
-    async def start(is_broken: bool) -> None:
-        if is_broken:
-            raise ValueError
+    def _put(self, key: bytes, value: bytes, *, overwrite: bool) -> None:
+        self.store[key] = value
 
-    for _ in range(AT_ONCE + 1):
+    def _listed(self, prefix: bytes) -> list[bytes]:
+        return [key for key in self.store if key.startswith(prefix)]
+
+    def _actor(self, name: str, *, namespace: str) -> None:
+        if name not in self.alive:
+            raise ValueError(name)
+
+    def _pause_s(self, failed: int) -> float:
+        self.waited.append(pause_s(failed))
+        return 0
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    (cluster := FakeCluster()).use(monkeypatch)
+    return cluster
+
+
+@paced
+async def start(end: Awaitable[object]) -> None:
+    await end
+
+
+async def broken_start() -> None:
+    raise ValueError
+
+
+async def test_a_start_waits_as_those_before_it_failed(cluster: FakeCluster) -> None:
+    for number in range(AT_ONCE + 1):
+        cluster.alive = [f"replica {number}"]
         with pytest.raises(ValueError):
-            asyncio.run(start(True))
-    assert kept == {"model:a": AT_ONCE + 1} and waited == [pause_s(failed) for failed in range(AT_ONCE + 1)]
-    asyncio.run(start(False))
-    assert kept == {"model:a": 0}
+            await start(broken_start())
+    assert cluster.waited == [pause_s(failed) for failed in range(AT_ONCE + 1)]
+    await start(asyncio.sleep(0))
+    assert failed_starts("model:a") == 0 and not cluster._listed(BEGUN_AT)
+
+
+async def test_a_start_waits_as_those_before_it_were_killed_and_not_as_others_begin(
+    cluster: FakeCluster,
+) -> None:
+    begun = []
+    for number in range(AT_ONCE + 2):
+        cluster.alive.append(f"replica {number}")
+        begun.append(asyncio.create_task(start(asyncio.Event().wait())))
+        await eventually(lambda: len(cluster._listed(BEGUN_AT)) == len(begun))
+    assert cluster.waited == [0] * len(begun)
+    # The processes are gone: nothing of them goes on.
+    cluster.alive = ["the next"]
+    with pytest.raises(ValueError):
+        await start(broken_start())
+    assert cluster.waited[-1] == pause_s(AT_ONCE + 2) > 0
+    assert failed_starts("model:a") == AT_ONCE + 3 and not cluster._listed(BEGUN_AT)
+    for task in begun:
+        task.cancel()
+    await asyncio.gather(*begun, return_exceptions=True)

@@ -200,6 +200,16 @@ def test_who_started_serve_is_noted_by_the_id_of_its_controller() -> None:
     assert parameters("ray.serve.api", "delete") == ["name", "_blocking"]
 
 
+def test_a_replica_that_is_gone_is_an_actor_whose_name_nobody_has() -> None:
+    started = text("ray.serve._private.deployment_state", "ActorReplicaWrapper")
+    assert "self._actor_name = replica_id.to_full_id_str()" in started
+    assert "self._actor_name, namespace=SERVE_NAMESPACE" in started
+    assert "ValueError" in text("ray._private.worker", "get_actor")
+    kept = "ray.experimental.internal_kv"
+    assert parameters(kept, "_internal_kv_list")[0] == "prefix"
+    assert "-> int" in text(kept, "_internal_kv_del")
+
+
 def test_ray_serve_llm_hands_a_frontends_arguments_on_to_vllm() -> None:
     models = "ray.llm._internal.serve.engines.vllm.vllm_models"
     assert "frontend_kwargs=frontend_kwargs" in text(models, "VLLMEngineConfig.from_llm_config")
