@@ -12,11 +12,12 @@ from sqlalchemy import text
 
 from billing.caller import Caller
 from billing.errors import BudgetExceeded, InvalidAccount, QuotaExceeded, UnknownAccount
-from billing.ledger import budgets
+from billing.ledger import budget_settings, budgets
 from billing.ledger.budget_settings import Budgets, BudgetScope
 from billing.ledger.budgets import BudgetState, Spender
 from billing.periods import PeriodKind
 from billing.store.database import FakeOutageDatabase
+from tests.billing.collections.test_collection_locks import one_after_the_other
 
 if TYPE_CHECKING:
     from tests.billing.conftest import Books
@@ -225,6 +226,18 @@ async def test_a_budget_counts_from_when_it_is_set_and_no_longer_than_until_it_i
     assert not await books.database.read(read)
     with pytest.raises(UnknownAccount):
         await settings(books).remove(again.id, now=books.now)
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+async def test_two_operators_that_remove_one_budget_remove_it_once(books: Books) -> None:
+    caller = await books.new_caller()
+    made = await budget(books, caller, 1000)
+    remove = partial(budget_settings._remove, budget_id=made.id, actor="test", now=books.now)
+    removed, refused = await one_after_the_other(books, remove, remove)
+    assert removed.id == made.id
+    assert isinstance(refused, UnknownAccount)
+    entries = await books.reader().audit_log(workspace=caller.workspace_id)
+    assert [one.action for one in entries if "budget" in one.action] == ["budget.set", "budget.remove"]
 
 
 async def test_changes_are_in_the_audit_log_and_lists_have_them(books: Books) -> None:
