@@ -30,7 +30,7 @@ from billing.periods import Period, PeriodKind, period_at, time_zone
 from billing.store.budget_tables import budget_counters, budgets
 from billing.store.dates import now_s
 from billing.store.schema import api_keys, workspaces
-from billing.store.statements import PrecompiledStatement
+from billing.store.statements import PrecompiledStatement, in_parts
 
 _b, _c = budgets.c, budget_counters.c
 _key = api_keys.alias("budgeted")
@@ -206,6 +206,10 @@ class BudgetState:
 def states(connection: Connection, found: Sequence[Row[Any]]) -> list[BudgetState]:
     """Of rows of `budgets`, in their order."""
     at: float = connection.execute(select(now_s())).scalar_one()
+    return [state for some in in_parts(found) for state in _states(connection, some, at)]
+
+
+def _states(connection: Connection, found: Sequence[Row[Any]], at: float) -> list[BudgetState]:
     zones = select(workspaces.c.id, workspaces.c.time_zone).where(
         workspaces.c.id.in_({row.workspace_id for row in found})
     )

@@ -260,6 +260,20 @@ async def test_changes_are_in_the_audit_log_and_lists_have_them(books: Books) ->
     }
 
 
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+async def test_more_budgets_are_listed_than_a_statement_has_parameters(books: Books) -> None:
+    caller = await with_budget(books, 1000)
+    await books.hold(caller)
+    many = text(
+        "INSERT INTO budgets SELECT 'bud_' || n, workspace_id, scope, 'prj_' || n, period, limit_nano_usd, "
+        "created_at + interval '1 second' FROM budgets, generate_series(1, 32768) n"
+    )
+    await books.database.write(lambda c: c.execute(many) and None)
+    first, *others = await settings(books).listed()
+    assert (first.subject, first.held_nano_usd) == (caller.project_id, 1000)
+    assert {one.subject for one in others} == {f"prj_{n}" for n in range(1, 32769)}
+
+
 async def test_settings_that_cannot_be_are_refused(books: Books) -> None:
     caller = await books.new_caller()
     with pytest.raises(InvalidAccount, match="limit_nano_usd"):
