@@ -30,8 +30,8 @@ budget_counters = Table(
     Column("budget_id", String(32), ForeignKey("budgets.id"), nullable=False),
     Column("posted_nano_usd", BigInteger, nullable=False),
     Column("held_nano_usd", BigInteger, nullable=False),
-    # In seconds since 1970: when it was first counted in by the database's clock, or an earlier moment that the id of
-    # a request that is counted here begins with. No request that came before it is.
+    # In seconds since 1970: no later than the moment that any request's id begins with which is counted here, nor than
+    # the first such moment by the database's clock.
     Column("began_at", Double, nullable=False),
     # By the database's clock. NULL: the period never ends.
     Column("ends_at", Double),
