@@ -24,6 +24,7 @@ from sqlalchemy import (
 
 from billing.rollups.archived import archived_bound
 from billing.rollups.event_sums import event_sums
+from billing.rollups.partitions import second_of
 from billing.rollups.usage_sums import KEY, SPANS, days_by_month, due_sums, stored_sums
 from billing.store.budget_tables import budget_counters, budgets
 from billing.store.database import Database, use_one_snapshot
@@ -245,7 +246,7 @@ def violations(connection: Connection, distrusted: Collection[str] = ()) -> list
 
 def wrong_counters(connection: Connection, *, full: bool) -> list[Violation]:
     """Periods of budgets in which other is held than their holds add up to, or, with `full`, other posted than their
-    events: all events of budgets are read for it, and none of periods that began before an archived month ended."""
+    events: all events of budgets are read for it, and none of periods in which one may be archived."""
     c = budget_counters.c
     row = partial(_row, "budget_counters", budgets.c.workspace_id, c.id)
     own: list[ColumnElement[bool]] = [budgets.c.id == c.budget_id]
@@ -255,11 +256,12 @@ def wrong_counters(connection: Connection, *, full: bool) -> list[Violation]:
         sources["posted"] = (usage_events, charged)
         archived = connection.execute(select(archived_bound())).scalar()
         if archived is not None:
-            # An event's id begins with its millisecond.
-            own.append(c.began_at * 1000 > int(archived[:12], 16))
+            own.append(c.began_at > second_of(archived))
     stored, due = [], []
     for figure, (table, nano_usd) in sources.items():
-        stored.append(row(literal(figure), c[f"{figure}_nano_usd"]).where(*own))
+        amount = c[f"{figure}_nano_usd"]
+        # In most periods that are kept nothing is held: what is nothing is not summed.
+        stored.append(row(literal(figure), amount).where(*own, amount != 0))
         counted = _by_counter(connection, table, nano_usd)
         one = counted.subquery().c
         due.append(row(literal(figure), one.nano_usd).where(*own, one.counter == c.id))

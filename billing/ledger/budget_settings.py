@@ -116,9 +116,12 @@ def _remove(connection: Connection, *, budget_id: str, actor: str, now: datetime
     account_sql.check_storable("budget", budget_id)
     asked = select(budgets).where(_b.id == budget_id)
     row = connection.execute(asked).one_or_none()
+    if row is not None:
+        account_sql.lock(connection, workspaces, row.workspace_id)
+        # Whoever had the lock may have removed it.
+        row = connection.execute(asked).one_or_none()
     if row is None:
         raise UnknownAccount("budget", budget_id)
-    account_sql.lock(connection, workspaces, row.workspace_id)
     (removed,) = states(connection, [row])
     connection.execute(delete(budget_counters).where(budget_counters.c.budget_id == budget_id))
     connection.execute(delete(budgets).where(_b.id == budget_id))

@@ -14,9 +14,11 @@ from sqlalchemy import (
     BigInteger,
     ColumnElement,
     Connection,
+    Double,
     Row,
     String,
     bindparam,
+    case,
     delete,
     func,
     literal,
@@ -27,14 +29,16 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from billing.errors import BudgetExceeded
 from billing.periods import Period, PeriodKind, period_at, time_zone
+from billing.rollups.partitions import second_of
 from billing.store.budget_tables import budget_counters, budgets
 from billing.store.dates import now_s
 from billing.store.schema import api_keys, workspaces
-from billing.store.statements import PrecompiledStatement
+from billing.store.statements import PrecompiledStatement, in_parts
 
 _b, _c = budgets.c, budget_counters.c
 _key = api_keys.alias("budgeted")
 _amount: ColumnElement[int] = bindparam("amount", type_=BigInteger)
+_began: ColumnElement[float] = bindparam("began", type_=Double)
 _FOR = (
     select(budgets)
     .where(
@@ -57,7 +61,10 @@ _RESERVE = PrecompiledStatement(
         _c.id == bindparam("counter"),
         _c.posted_nano_usd + _c.held_nano_usd + _amount <= bindparam("limit", type_=BigInteger),
     )
-    .values(held_nano_usd=_c.held_nano_usd + _amount)
+    .values(
+        held_nano_usd=_c.held_nano_usd + _amount,
+        began_at=case((_began < _c.began_at, _began), else_=_c.began_at),
+    )
 )
 _MOVE = PrecompiledStatement(
     update(budget_counters)
@@ -94,25 +101,32 @@ class Clock:
         return period_at(kind, datetime.fromtimestamp(self.now_s, UTC), self.zone)
 
 
-def reserve(connection: Connection, of: Spender, amount_nano_usd: int, clock: Clock) -> str | None:
+def reserve(
+    connection: Connection, of: Spender, amount_nano_usd: int, clock: Clock, event_id: str
+) -> str | None:
     """Holds the amount in the present period of each budget; returns what the hold is to remember, None where there is
     no budget. Raises `BudgetExceeded`; then the transaction is to be rolled back."""
-    taken = []
+    taken, began = [], _began_at(clock, event_id)
     for budget, period, counter in _present(connection, of, clock):
-        parameters = {"counter": counter, "amount": amount_nano_usd, "limit": budget.limit_nano_usd}
+        parameters = {
+            "counter": counter,
+            "amount": amount_nano_usd,
+            "limit": budget.limit_nano_usd,
+            "began": began,
+        }
         if _RESERVE.count(connection, parameters) != 1:
-            _begin(connection, budget, period, clock)
+            _begin(connection, budget, period, began)
             if _RESERVE.count(connection, parameters) != 1:
                 raise _refusal(connection, budget, period, amount_nano_usd, clock)
         taken.append(counter)
     return stored(taken)
 
 
-def present(connection: Connection, of: Spender, clock: Clock) -> list[str]:
+def present(connection: Connection, of: Spender, clock: Clock, event_id: str) -> list[str]:
     """The present periods of the budgets, for a charge whose hold is gone."""
     counters = []
     for budget, period, counter in _present(connection, of, clock):
-        _begin(connection, budget, period, clock)
+        _begin(connection, budget, period, _began_at(clock, event_id))
         counters.append(counter)
     return counters
 
@@ -152,17 +166,25 @@ def counter_id(budget_id: str, period: Period) -> str:
     return f"{budget_id}:{period.key}"
 
 
-def _begin(connection: Connection, budget: Row[Any], period: Period, clock: Clock) -> None:
+def _began_at(clock: Clock, event_id: str) -> float:
+    """The id was made earlier, and by another clock: it tells whether its event is archived."""
+    return min(clock.now_s, second_of(event_id))
+
+
+def _begin(connection: Connection, budget: Row[Any], period: Period, began: float) -> None:
+    """Makes the period's row; of one that is there, only an earlier beginning is noted."""
     row = {
         "id": counter_id(budget.id, period),
         "budget_id": budget.id,
         "posted_nano_usd": 0,
         "held_nano_usd": 0,
-        "began_at": clock.now_s,
+        "began_at": began,
         "ends_at": None if period.ends_at is None else period.ends_at.timestamp(),
     }
-    make = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
-    connection.execute(make(budget_counters).on_conflict_do_nothing(), row)
+    make = (sqlite if connection.dialect.name == "sqlite" else postgresql).insert(budget_counters)
+    new = make.excluded.began_at
+    earlier = {"began_at": case((new < _c.began_at, new), else_=_c.began_at)}
+    connection.execute(make.on_conflict_do_update(index_elements=["id"], set_=earlier), row)
 
 
 def _refusal(
@@ -206,6 +228,10 @@ class BudgetState:
 def states(connection: Connection, found: Sequence[Row[Any]]) -> list[BudgetState]:
     """Of rows of `budgets`, in their order."""
     at: float = connection.execute(select(now_s())).scalar_one()
+    return [state for some in in_parts(found) for state in _states(connection, some, at)]
+
+
+def _states(connection: Connection, found: Sequence[Row[Any]], at: float) -> list[BudgetState]:
     zones = select(workspaces.c.id, workspaces.c.time_zone).where(
         workspaces.c.id.in_({row.workspace_id for row in found})
     )

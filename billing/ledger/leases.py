@@ -6,7 +6,7 @@ would deadlock. SQLite has one writer, and ignores the clause."""
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -32,6 +32,7 @@ from billing.ledger.spool import Spool
 from billing.store.database import Database
 from billing.store.dates import now_s
 from billing.store.schema import api_keys, holds, workspaces
+from billing.store.statements import in_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,6 @@ class LeaseTimes:
         return self.due_s - self.renew_every_s * 1.5
 
 
-AT_ONCE = 500
 MOST_LOOKED_AT = 20_000
 
 _h = holds.c
@@ -142,7 +142,7 @@ def renew(connection: Connection, owner: str, times: LeaseTimes) -> None:
 
 def adopt(connection: Connection, owner: str, event_ids: Collection[str], times: LeaseTimes) -> None:
     """Renews the leases of these holds, whose usage waits in this server's spool, whichever server opened them."""
-    for some in _in_parts(event_ids):
+    for some in in_parts(sorted(event_ids)):
         parameters = {"mine": owner, "given": some, "due_s": times.due_s, "ttl_s": times.ttl_s}
         connection.execute(_ADOPT, parameters)
 
@@ -182,7 +182,7 @@ def _close(
     freed_of_keys: dict[tuple[str, str], int] = defaultdict(int)
     freed_of_budgets: dict[str, int] = defaultdict(int)
     count = 0
-    for some in _in_parts(event_ids):
+    for some in in_parts(sorted(event_ids)):
         for row in connection.execute(closing, {**parameters, "given": some}).all():
             freed[row.workspace_id] += row.amount_nano_usd
             if row.key_id is not None:
@@ -201,11 +201,6 @@ def _close(
     for counter, amount in sorted(freed_of_budgets.items()):
         budgets.move(connection, [counter], freed=amount, charge=0)
     return count
-
-
-def _in_parts(event_ids: Collection[str]) -> Iterator[Sequence[str]]:
-    ordered = sorted(event_ids)
-    return (ordered[start : start + AT_ONCE] for start in range(0, len(ordered), AT_ONCE))
 
 
 @dataclass(slots=True)

@@ -187,7 +187,9 @@ def open_hold(connection: Connection, hold: Hold, *, owner: str, lease_s: float)
         balances.reserve(connection, hold.key_id, hold.amount_nano_usd, month)
     counted = None
     if has_budgets:
-        counted = budgets.reserve(connection, _spender(hold), hold.amount_nano_usd, Clock(at, zone))
+        counted = budgets.reserve(
+            connection, _spender(hold), hold.amount_nano_usd, Clock(at, zone), hold.event_id
+        )
     _HOLD.count(
         connection,
         {
@@ -327,7 +329,7 @@ def _counters(
     """The periods of budgets that a charge counts in: those of its hold or, where that is gone, the present ones."""
     if freed.counters is not None:
         return freed.counters
-    return budgets.present(connection, _spender(event), clock) if has_budgets else ()
+    return budgets.present(connection, _spender(event), clock, event.event_id) if has_budgets else ()
 
 
 def _spender(of: Hold | UsageEvent) -> Spender:

@@ -21,10 +21,15 @@ def id_of_day(day: date) -> str:
     return id_of(datetime.combine(day, time.min, tzinfo=UTC))
 
 
+def second_of(event_id: str) -> float:
+    """The moment that an id begins with, in seconds since 1970."""
+    return int(event_id[:DIGITS], 16) / 1000
+
+
 def day_of(event_id: str) -> date | None:
     """The day (UTC) that an id begins with; None where it begins with no time."""
     try:
-        return datetime.fromtimestamp(int(event_id[:DIGITS], 16) / 1000, UTC).date()
+        return datetime.fromtimestamp(second_of(event_id), UTC).date()
     except (ValueError, OverflowError, OSError):
         return None
 

@@ -30,8 +30,10 @@ budget_counters = Table(
     Column("budget_id", String(32), ForeignKey("budgets.id"), nullable=False),
     Column("posted_nano_usd", BigInteger, nullable=False),
     Column("held_nano_usd", BigInteger, nullable=False),
-    # Both by the database's clock, in seconds since 1970. NULL: the period never ends.
+    # In seconds since 1970: no later than the moment that any request's id begins with which is counted here, nor than
+    # the first such moment by the database's clock.
     Column("began_at", Double, nullable=False),
+    # By the database's clock. NULL: the period never ends.
     Column("ends_at", Double),
     Index("ix_budget_counters_budget_id", "budget_id"),
     Index("ix_budget_counters_ends_at", "ends_at"),

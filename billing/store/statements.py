@@ -3,9 +3,9 @@ SQLAlchemy's own work for an execution costs ten times what SQLite needs for it.
 """
 
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Delete, Insert, Table, Update
 from sqlalchemy.dialects import postgresql, sqlite
@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError, StatementError
 from sqlalchemy.sql.compiler import SQLCompiler
 
 Process = Callable[[Any], Any]
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,14 @@ def _compile(statement: Insert | Update | Delete, dialect: Dialect) -> _Compiled
         parameters=tuple((name, kinds[name].bind_processor(dialect)) for name in names),
         constants={name: compiled.binds[name].value for name in names if name not in given_at_execution},
     )
+
+
+AT_ONCE = 500
+
+
+def in_parts(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    """As many at once as a statement may bind parameters for, one each."""
+    return (rows[start : start + AT_ONCE] for start in range(0, len(rows), AT_ONCE))
 
 
 def replacing(connection: Connection, table: Table, column: str) -> Insert:

@@ -42,6 +42,7 @@ from billing.books.statement_proof import statement_proof
 from billing.books.usage_report import UsageSum, usage
 from billing.errors import ArchiveDamaged, ArchiveRefused, ClockBehind, NoProof, RowRefused
 from billing.ledger import ledger_sql
+from billing.ledger.budget_settings import Budgets
 from billing.ledger.ledger import Ledger
 from billing.ledger.recording import replay, retry
 from billing.price import cost
@@ -191,6 +192,42 @@ async def test_the_books_say_after_it_what_they_said_before(
         row["cost_nano_usd"] - row["written_off_nano_usd"] for row in archived if row["settled_at"].month > 9
     )
     assert await check_all(books.database, folder) == 4
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("is_held", [True, False])
+async def test_a_budget_that_counts_an_archived_event_in_the_next_month_is_not_found_wrong(
+    books: Books, tmp_path: Path, is_held: bool, is_first: bool
+) -> None:
+    caller, december = await books.new_caller(), datetime(2026, 12, 1, tzinfo=UTC)
+    budgets = Budgets(books.database, "test")
+    await budgets.set("workspace", caller.workspace_id, "month", 10**10, now=NOW)
+
+    async def hold() -> Hold:
+        late = december - timedelta(milliseconds=1)
+        opening = partial(books.ledger.hold, caller, model_id="model-a", amount_nano_usd=10**9, now=late)
+        return await opening(pricing_version=books.pricing_version, request_id="late")
+
+    # Its hold is counted in December, the server's clock being behind; or it is gone by then, and its charge is.
+    late = None if is_held else await hold()
+    await books.at(december + timedelta(hours=1))
+    await books.sweep()
+    if not is_first:
+        await use(books, caller, books.clock.moment)
+    late = late or await hold()
+    figures = UsageFigures(1000, 0, 0, stream=False)
+    due = cost(PRICES[0], prompt_tokens=1000, completion_tokens=0, minimum=True)
+    await books.ledger.settle(late, figures=figures, cost=due, outcome="completed", now=books.clock.moment)
+    counted = text("SELECT posted_nano_usd FROM budget_counters WHERE id LIKE '%2026-12%'")
+    posted = await books.database.read(lambda c: c.execute(counted).scalar_one())
+    assert posted == due.nano_usd * (1 if is_first else 2)
+    await assert_clean(books)
+
+    await books.at(LATER)
+    assert await archiver(books, tmp_path / "archive").archive(1) == ["2026-11"]
+    await assert_clean(books)
+    assert await Reader(books.database).rebuild(actor="test", now=LATER) == []
+    assert await books.database.read(lambda c: c.execute(counted).scalar_one()) == posted
 
 
 def _id(moment: datetime) -> str:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
+from billing.books.invariants import wrong_counters
 from billing.caller import Caller
 from billing.errors import BudgetExceeded, InvalidAccount, QuotaExceeded, UnknownAccount
-from billing.ledger import budgets
+from billing.ledger import budget_settings, budgets
 from billing.ledger.budget_settings import Budgets, BudgetScope
 from billing.ledger.budgets import BudgetState, Spender
 from billing.periods import PeriodKind
 from billing.store.database import FakeOutageDatabase
+from tests.billing.collections.test_collection_locks import one_after_the_other
 
 if TYPE_CHECKING:
     from tests.billing.conftest import Books
@@ -227,6 +230,18 @@ async def test_a_budget_counts_from_when_it_is_set_and_no_longer_than_until_it_i
         await settings(books).remove(again.id, now=books.now)
 
 
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+async def test_two_operators_that_remove_one_budget_remove_it_once(books: Books) -> None:
+    caller = await books.new_caller()
+    made = await budget(books, caller, 1000)
+    remove = partial(budget_settings._remove, budget_id=made.id, actor="test", now=books.now)
+    removed, refused = await one_after_the_other(books, remove, remove)
+    assert removed.id == made.id
+    assert isinstance(refused, UnknownAccount)
+    entries = await books.reader().audit_log(workspace=caller.workspace_id)
+    assert [one.action for one in entries if "budget" in one.action] == ["budget.set", "budget.remove"]
+
+
 async def test_changes_are_in_the_audit_log_and_lists_have_them(books: Books) -> None:
     caller = await with_budget(books, 1000)
     changed = await budget(books, caller, 2000)
@@ -245,6 +260,20 @@ async def test_changes_are_in_the_audit_log_and_lists_have_them(books: Books) ->
         caller.workspace_id,
         other.workspace_id,
     }
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+async def test_more_budgets_are_listed_than_a_statement_has_parameters(books: Books) -> None:
+    caller = await with_budget(books, 1000)
+    await books.hold(caller)
+    many = text(
+        "INSERT INTO budgets SELECT 'bud_' || n, workspace_id, scope, 'prj_' || n, period, limit_nano_usd, "
+        "created_at + interval '1 second' FROM budgets, generate_series(1, 32768) n"
+    )
+    await books.database.write(lambda c: c.execute(many) and None)
+    first, *others = await settings(books).listed()
+    assert (first.subject, first.held_nano_usd) == (caller.project_id, 1000)
+    assert {one.subject for one in others} == {f"prj_{n}" for n in range(1, 32769)}
 
 
 async def test_settings_that_cannot_be_are_refused(books: Books) -> None:
@@ -270,6 +299,38 @@ async def test_old_periods_are_deleted_once_nothing_is_held_in_them(books: Books
     assert await books.database.write(budgets.forget_old) == 1
     assert not await books.database.read(budgets.has_old)
     assert await spent(books, caller) == [(100, 0)]
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+async def test_periods_in_which_nothing_is_held_are_not_summed(books: Books) -> None:
+    caller = await with_budget(books, 5000, "total")
+    await books.hold(caller)
+    await budget(books, caller, 5000, "day")
+
+    def steps(connection: Connection) -> int:
+        count = 0
+
+        def step() -> None:
+            nonlocal count
+            count += 1
+
+        driver = connection.connection.driver_connection
+        assert isinstance(driver, sqlite3.Connection)
+        driver.set_progress_handler(step, 1)
+        try:
+            assert wrong_counters(connection, full=False) == []
+        finally:
+            driver.set_progress_handler(None, 1)
+        return count
+
+    before = await books.database.read(steps)
+    idle = text(
+        "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 1000) INSERT INTO "
+        "budget_counters SELECT budget_id || n, budget_id, 0, 0, began_at, ends_at FROM budget_counters, n"
+    )
+    await books.database.write(lambda c: c.execute(idle) and None)
+    # To read and skip a row takes SQLite three steps, to sum it seventy.
+    assert await books.database.read(steps) - before < 10 * 1000
 
 
 @pytest.mark.parametrize("figure", ["posted", "held"])
