@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -57,7 +58,7 @@ async def test_a_model_that_owes_an_answer_is_not_asked_again(monkeypatch: pytes
 async def test_an_answer_that_never_comes_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
 
-    async def note(tasks: set[asyncio.Task[None]], **limits: float) -> None:
+    async def note(tasks: set[asyncio.Task[None]], **limits: Any) -> None:
         waits.append(limits["timeout"])
         await wait(tasks, **limits)
 
