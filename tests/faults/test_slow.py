@@ -26,7 +26,6 @@ TIMEOUT_S = 5.0
 # What a busy machine adds.
 BUSY_S = 20.0
 LONGEST_S = {"ledger": 3 * TIMEOUT_S + BUSY_S, "redis": 4 * REDIS_S + BUSY_S}
-# Of what needs neither, and of the tokens of a stream that has begun.
 STREAM = {"model": EXACT, "max_tokens": 2000, "stream": True, "ignore_eos": True}
 
 
