@@ -1,4 +1,4 @@
-"""Whether a server's books add up after a load: nothing held or waiting, `pith reconcile`, and the month's proof."""
+"""Check of a server's books after a load: nothing held or waiting, `pith reconcile`, and the month's proof."""
 
 from __future__ import annotations
 

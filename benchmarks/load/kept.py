@@ -1,4 +1,4 @@
-"""What a server on SQLite keeps between requests: bytes on disk, rows of the ledger, and what its metrics say."""
+"""Readings of what a server on SQLite keeps between requests: bytes on disk, rows of the ledger, its gauges."""
 
 from __future__ import annotations
 
