@@ -235,7 +235,10 @@ def test_a_project_keeps_what_is_not_set(on: Pith) -> None:
 @pytest.mark.parametrize(
     ("arguments", "options"),
     [
-        (("workspace", "set", "acme"), "--limit-usd, --monthly-limit-usd, --billing/--no-billing, --time-zone"),
+        (
+            ("workspace", "set", "acme"),
+            "--limit-usd, --monthly-limit-usd, --billing/--no-billing, --time-zone",
+        ),
         (
             ("project", "set", "acme/p"),
             "--metered/--no-metered, --requests-per-minute, --tokens-per-minute, --max-in-flight, --weight, "
