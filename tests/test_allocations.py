@@ -17,6 +17,6 @@ async def test_requests_leave_nothing_in_memory(tmp_path: Path) -> None:
 
 
 async def test_what_each_request_leaves_is_found_by_the_line_that_made_it(tmp_path: Path) -> None:
-    readings, _ = await measured(tmp_path, 2 * REQUESTS, WARM_UP, WITHIN_S, forgets=False)
+    readings, _ = await measured(tmp_path, 3 * REQUESTS, WARM_UP, WITHIN_S, forgets=False)
     # The fake engine remembers what it was asked.
     assert any("models/" in line or "serve/" in line for line in complaints(readings))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -18,6 +20,8 @@ NGRAMS = frozenset(["ngram", "ngram_gpu"])
 CPU_CACHE_VARIABLE = "VLLM_CPU_KVCACHE_SPACE"
 # What vLLM's attention on CPUs takes (`vllm.v1.attention.backends.cpu_attn`).
 CPU_BLOCKS = 32
+# Names of a CPU's instructions for products of bfloat16, on x86 and on ARM.
+_BFLOAT16 = frozenset(["avx512_bf16", "amx_bf16", "bf16"])
 
 
 class EngineSettings(Section):
@@ -38,7 +42,11 @@ class EngineSettings(Section):
         description="All other arguments of vLLM's, under the names and with the types of its class `AsyncEngineArgs`, "
         "which `pith config check` asks; what is refused, and why: [engine-features.md](engine-features.md).",
     )
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = None
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = Field(
+        None,
+        description="Precision of the weights and of the cache. `auto` and the default: the checkpoint's own; on CPUs "
+        "that have no instructions for bfloat16, `float32`, which is many times faster there.",
+    )
     tensor_parallel_size: int | None = Field(None, ge=1)
     pipeline_parallel_size: int | None = Field(None, ge=1)
     # Of an engine on CPUs: where the model runs. vLLM takes `uni` for `mp` there, but not the class by its name.
@@ -93,10 +101,26 @@ class EngineSettings(Section):
             raise ValueError("max_cpu_loras must not be below max_loras")
         return self
 
+    def dtype_on(self, kind: str, *, machine: Path = Path("/proc/cpuinfo")) -> str | None:
+        """What a model on CPUs or GPUs like those of this machine computes in; None where vLLM chooses."""
+        if kind == "cpu" and self.dtype in (None, "auto") and not _has_bfloat16(machine):
+            return "float32"
+        return None if self.dtype == "auto" else self.dtype
+
     def vllm_arguments(self) -> dict[str, Any]:
         """Those that are given."""
         own = self.model_dump(exclude_none=True, exclude={"kind", "options", "args", "spin_s", "grammar_s"})
         return {**self.args, **own}
+
+
+@cache
+def _has_bfloat16(machine: Path) -> bool:
+    """True too where the CPUs do not say what they have."""
+    try:
+        words = machine.read_text(encoding="utf-8", errors="replace").split()
+    except OSError:
+        return True
+    return not _BFLOAT16.isdisjoint(words)
 
 
 class AcceleratorSettings(Section):

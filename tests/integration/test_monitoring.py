@@ -20,6 +20,8 @@ CHAT = {"messages": [{"role": "user", "content": "Tell me about the river."}], "
 COMPRESS = {"query": "When does the warranty end?", "input": "The pump is blue. The warranty ends in 2031."}
 # Queries that find nothing on a healthy server, with the reason; the series that they are of are there all the same.
 EMPTY_WHILE_HEALTHY: dict[str, str] = {}
+# Series that are there only while something is wrong.
+ABSENT_WHILE_HEALTHY = {"pith_model_away"}
 # What Grafana puts into a query. The window holds several scrapes of a second.
 GRAFANA = {"$__rate_interval": "20s", "$model": ".*"}
 
@@ -58,7 +60,7 @@ def prometheus(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iter
         try:
             found = Prometheus(f"http://127.0.0.1:{port}")
             wait_for(lambda: is_up(found), what="Prometheus scrapes the server")
-            some_traffic(server)
+            some_traffic(server, server.new_key("monitored", limit_usd="5"))
             scrapes = 'count_over_time(pith_chat_inter_token_seconds_count{model="pith-mini"}[1m]) > 3'
             wait_for(lambda: found.value(scrapes), what="several scrapes", every_s=0.5)
             yield found
@@ -73,8 +75,7 @@ def is_up(prometheus: Prometheus) -> bool:
         return False
 
 
-def some_traffic(server: Server) -> None:
-    key = server.new_key("monitored", limit_usd="5")
+def some_traffic(server: Server, key: str | None = None) -> None:
     with server.client(key=key) as client:
         for stream in (False, True):
             assert client.post("/v1/chat/completions", json={**CHAT, "stream": stream}).status_code == 200
@@ -121,18 +122,26 @@ def in_words_of_prometheus(expression: str) -> str:
     return expression
 
 
-def test_every_rule_is_evaluated_and_the_series_of_every_alert_are_there(prometheus: Prometheus) -> None:
+def test_every_rule_is_evaluated_and_the_series_of_every_alert_are_there(
+    prometheus: Prometheus, server: Server
+) -> None:
     found = {rule["name"]: rule for group in prometheus.ask("rules")["groups"] for rule in group["rules"]}
     assert found.keys() == {rule.get("alert") or rule["record"] for rule in rules()}
     # Each group is evaluated once a second.
     wait_for(lambda: all_evaluated(prometheus), what="every rule is evaluated", every_s=0.5)
+    # The shares of errors need requests between two scrapes.
+    some_traffic(server)
+    wait_for(
+        lambda: prometheus.value("pith:http_errors:ratio_rate6h"), what="requests are counted", every_s=0.5
+    )
     missing = {
         f"{alert['alert']}: {metric}"
         for alert in alerts()
         for metric in metrics_of(alert["expr"])
         if not prometheus.value(metric)
     }
-    assert not missing
+    assert {name for name in missing if name.rpartition(" ")[2] not in ABSENT_WHILE_HEALTHY} == set()
+    assert prometheus.ask("metadata").keys() >= ABSENT_WHILE_HEALTHY
 
 
 def all_evaluated(prometheus: Prometheus) -> bool:

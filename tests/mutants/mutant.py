@@ -132,7 +132,7 @@ MUTANTS = (
     Mutant(
         "a settlement does not give its hold back",
         "billing/ledger/ledger_sql.py",
-        "        return _Freed(amount, amount if key_id is not None else 0)\n",
+        "        return _Freed(amount, amount if key_id is not None else 0, counters)\n",
         "        return _Freed()\n",
         (
             "tests/billing/ledger/test_ledger.py::test_a_hold_is_set_aside_and_a_settlement_charges_what_was_used",

@@ -256,6 +256,8 @@ def llm_config(
     from ray.serve.llm import LLMConfig
 
     engine = model.engine.vllm_arguments()
+    if dtype := model.engine.dtype_on(model.accelerator.kind):
+        engine["dtype"] = dtype
     if model.revision is not None:
         engine |= {"revision": model.revision, "tokenizer_revision": model.revision}
     replicas = model.replicas

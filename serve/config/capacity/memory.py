@@ -63,7 +63,7 @@ def cache_layout(fields: Mapping[str, Any], engine: EngineSettings, *, kind: str
     """From a checkpoint's `config.json`; `kind` is what the engine runs on. Raises `KeyError`, `TypeError` or
     `ValueError` for one that cannot be read so."""
     fields = fields.get("text_config", fields)
-    width = _bytes_each(fields, engine)
+    width = _bytes_each(fields, engine, kind)
     layers = int(fields["num_hidden_layers"])
     per_layer = _values_per_layer(fields, engine.tensor_parallel_size or 1) * width
     windowed, window = _windowed_layers(fields)
@@ -75,12 +75,12 @@ def cache_layout(fields: Mapping[str, Any], engine: EngineSettings, *, kind: str
     )
 
 
-def _bytes_each(fields: Mapping[str, Any], engine: EngineSettings) -> int:
+def _bytes_each(fields: Mapping[str, Any], engine: EngineSettings, kind: str) -> int:
     """Of one number of the cache."""
     stated = engine.kv_cache_dtype
     if stated is not None and stated != "auto":
         return 1 if stated.startswith(("fp8", "int8")) else _BYTES[stated]
-    dtype = engine.dtype if engine.dtype not in (None, "auto") else None
+    dtype = engine.dtype_on(kind)
     own = str(dtype or fields.get("dtype") or fields.get("torch_dtype") or "bfloat16")
     # vLLM takes 16 bits for a checkpoint of 32 where it is not told otherwise.
     return _BYTES["float16" if dtype is None and own == "float32" else own]
@@ -257,7 +257,7 @@ def _adapters_gb(model: ModelSettings, adapters: int) -> float:
         layers = int(fields["num_hidden_layers"])
     except (OSError, ValueError, KeyError, TypeError):
         return 0.0
-    bytes_each = 4 if model.engine.dtype == "float32" else 2
+    bytes_each = 4 if model.engine.dtype_on(model.accelerator.kind) == "float32" else 2
     return float(layers * widths * arguments["max_lora_rank"] * arguments["max_loras"] * bytes_each / GB)
 
 

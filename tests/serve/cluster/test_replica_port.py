@@ -53,7 +53,12 @@ async def counted_connections(
     async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         made.append(writer)
         there, out = await asyncio.open_connection(address.host, address.port)
-        await asyncio.gather(pump(reader, out), pump(there, writer))
+        try:
+            await asyncio.gather(pump(reader, out), pump(there, writer))
+        finally:
+            # Cancelled at the test's end, while a connection is kept for the next request.
+            out.close()
+            writer.close()
 
     server = await asyncio.start_server(forward, "127.0.0.1", 0)
     try:

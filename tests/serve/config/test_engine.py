@@ -64,6 +64,26 @@ def test_only_vllms_own_arguments_reach_vllm() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("flags", "precisions"),
+    [
+        ("flags : fpu avx avx2 fma", {None: "float32", "auto": "float32", "bfloat16": "bfloat16"}),
+        ("flags : fpu avx512f avx512_bf16", {None: None, "auto": None, "float32": "float32"}),
+        ("Features : fp asimd bf16", {None: None, "auto": None}),
+        (None, {None: None, "auto": None}),
+    ],
+)
+def test_cpus_that_are_slow_in_bfloat16_compute_in_float32_unless_told_otherwise(
+    flags: str | None, precisions: dict[Any, str | None], tmp_path: Path
+) -> None:
+    machine = tmp_path / "cpuinfo"
+    if flags is not None:
+        machine.write_text(f"model name : bf160\n{flags} rdseed\n")
+    for given, used in precisions.items():
+        assert EngineSettings(dtype=given).dtype_on("cpu", machine=machine) == used
+    assert EngineSettings(dtype="auto").dtype_on("gpu", machine=machine) is None
+
+
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
 def test_no_shipped_configuration_names_the_fake(path: Path) -> None:
     assert {model.engine.kind for model in load_settings(path).models} == {"vllm"}
