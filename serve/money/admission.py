@@ -15,6 +15,7 @@ from starlette.types import Send
 from billing.accounts.keys import require_models
 from billing.caller import Caller, LimitState
 from billing.errors import BudgetExceeded, QuotaExceeded
+from billing.labels import require_person
 from billing.ledger.ledger import Ledger
 from billing.ledger.price_list import PriceList
 from billing.rate_limits.rate_limits import RateLimits
@@ -173,6 +174,7 @@ class Admitted:
         held: HeldRequest | None = None
         try:
             require_models(self.caller, [tokens.model_id])
+            require_person(self.caller)
             with step("hold"):
                 if check is not None:
                     check()
