@@ -91,9 +91,10 @@ class Admissions:
         what usage is added up by, and names what was asked: `chat`, `embeddings`, …
 
         It is counted by the cheap bounds of its parts, and by their exact size, shrunk to what is enough, before it is
-        refused. Raises `ModelNotAllowed` and `PricesUnavailable` before that, and what `RateLimits.admit` and the
-        parts' `count` raise.
+        refused. Raises `PersonRequired`, `ModelNotAllowed` and `PricesUnavailable` before that, and what
+        `RateLimits.admit` and the parts' `count` raise.
         """
+        require_person(caller)
         require_models(caller, (part.model_id for part in parts))
         if parts:
             current_record().model = parts[0].model_id
@@ -174,7 +175,6 @@ class Admitted:
         held: HeldRequest | None = None
         try:
             require_models(self.caller, [tokens.model_id])
-            require_person(self.caller)
             with step("hold"):
                 if check is not None:
                     check()
