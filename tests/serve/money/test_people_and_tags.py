@@ -57,11 +57,12 @@ async def served(module_service: Compressing) -> Compressing:
 
 
 async def ask(
-    served: Compressing, route: str, labels: dict[str, Any] | None = None, **headers: str
+    served: Compressing, route: str, labels: dict[str, Any] | None = None, *, tags: str = ""
 ) -> Client:
+    """`tags` are the header's."""
     path, body, named = ROUTES[route]
-    client = await served.post(path, {**body, **(named if labels is None else labels)}, **headers).run()
-    return client
+    asked = {**body, **(named if labels is None else labels)}
+    return await served.post(path, asked, **({"X-Pith-Tags": tags} if tags else {})).run()
 
 
 async def set_project(served: Compressing, **values: Any) -> str:
@@ -95,7 +96,7 @@ async def test_each_route_notes_person_and_tags_and_nothing_keeps_the_persons_na
     assert "alice" not in f"{events}{caplog.text}"
     assert (await ask(served, route, {})).status == 200
     assert [event["person"] for event in await served.events()].count(None) == len(events)
-    other = await ask(served, "chat", {"user": ALICE}, **{"X-Pith-Tags": "research"})
+    other = await ask(served, "chat", {"user": ALICE}, tags="research")
     assert other.status == 200
     assert [e["person"] for e in await served.events() if e["tags"] == "research"] == [person]
 
@@ -109,7 +110,7 @@ async def test_each_route_asks_for_a_person_where_the_project_does_and_for_the_t
     begun = len(await served.events())
     refused = await ask(served, route, {})
     assert refused.status == 400 and "safety_identifier or user" in refused.body.decode()
-    refused = await ask(served, route, **{"X-Pith-Tags": "other"})
+    refused = await ask(served, route, tags="other")
     assert refused.status == 400 and "does not allow the tag other" in refused.body.decode()
     assert len(await served.events()) == begun
     await served.assert_nothing_is_left_open()
@@ -135,8 +136,7 @@ async def test_a_spent_budget_of_a_person_or_of_a_tag_refuses_that_one_alone(
     # Whoever is not named has no such budget.
     assert (await ask(served, route, {})).status == 200
     await set_budget(served, tag="nightly")
-    header = {"X-Pith-Tags": "nightly"}
-    refused = await ask(served, route, {}, **header)
+    refused = await ask(served, route, {}, tags="nightly")
     assert "tag nightly quota exceeded" in refused.body.decode()
     await served.assert_nothing_is_left_open()
 
