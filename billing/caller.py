@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 
 MAX_WEIGHT = 1000
 
@@ -20,10 +20,10 @@ class ProjectLimits:
     def __post_init__(self) -> None:
         if self.weight is None or self.weight > MAX_WEIGHT:
             raise ValueError(f"weight: must be an integer from 1 to {MAX_WEIGHT}, not {self.weight!r}")
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for one in fields(self):
+            value = getattr(self, one.name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise ValueError(f"{field.name}: must be an integer of at least 1, or none; not {value!r}")
+                raise ValueError(f"{one.name}: must be an integer of at least 1, or none; not {value!r}")
 
     @property
     def unlimited(self) -> bool:
@@ -103,6 +103,13 @@ class Caller:
     # The key's own, beside the project's. Rotated keys share those of the first, which `limits_key_id` names.
     key_limits: ProjectLimits = NO_LIMITS
     limits_key_id: str = ""
+    # Of its project: whether a person has to be named, and the tags that may be; None: all.
+    person_required: bool = False
+    allowed_tags: frozenset[str] | None = None
+    person_key: bytes = field(default=b"", repr=False)
+    # Whom and what its request names, as `billing.labels` reads it: a keyed hash, and tags in their order.
+    person: str | None = None
+    tags: tuple[str, ...] = ()
 
     def counted_apart(self, what: str) -> Caller:
         """For requests that are no work, such as lists: as often a minute as the project may ask for work, and counted

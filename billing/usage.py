@@ -35,6 +35,9 @@ class Hold:
     created_at: datetime
     # What was asked: `chat`, `embeddings`, …; of a line of a batch, `batch:chat`; in another tier, `flex:chat`.
     route: str | None = None
+    # Whom and what it is for: a keyed hash, and tags with commas between.
+    person: str | None = None
+    tags: str | None = None
 
     @property
     def status(self) -> MeteringStatus:
@@ -120,6 +123,9 @@ class UsageEvent:
     tokens_sha256: str | None = None
     # Set by the ledger when it posts the event: the periods of budgets that it counts in, as JSON.
     budgets: str | None = None
+    # As in `Hold`.
+    person: str | None = None
+    tags: str | None = None
     # As the ledger listed it under `pricing_version`. For the spool alone: a ledger that was restored from a backup may
     # list other prices under that number.
     listed_price: ModelPrice | None = None
@@ -181,6 +187,8 @@ def usage_event(
         offline=hold.kind == "offline",
         price_ppm=used.price_ppm,
         route=hold.route,
+        person=hold.person,
+        tags=hold.tags,
         tokens_sha256=figures.tokens_sha256,
         listed_price=listed_price,
         **_saving_fields(figures.saving),

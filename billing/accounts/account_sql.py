@@ -88,6 +88,9 @@ class Project:
     size_step: float | None = None
     # Whether its replies carry promises that their usage will be in the log.
     proof: bool = False
+    # Whether its requests have to name a person, and the tags that they may name; None: all.
+    person_required: bool = False
+    allowed_tags: tuple[str, ...] | None = None
 
 
 # Projects, each with its size under the compression that it has now.
@@ -139,6 +142,7 @@ def insert_project(
     now: datetime,
     *,
     proof: bool = False,
+    **labels: Any,
 ) -> Project:
     owner = find_workspace(connection, workspace)
     _require_active("workspace", owner, wanted="project")
@@ -150,6 +154,7 @@ def insert_project(
         **limit_columns(limits),
         "compression": compression,
         "proof": proof,
+        **labels,
         "created_at": now,
     }
     connection.execute(insert(projects), row)
@@ -283,4 +288,10 @@ def _project(row: AnyRow) -> Project:
         row.compression,
         row.size_step,
         row.proof,
+        row.person_required,
+        _allowed_tags(row),
     )
+
+
+def _allowed_tags(row: AnyRow) -> tuple[str, ...] | None:
+    return None if row.allowed_tags is None else tuple(filter(None, row.allowed_tags.split(",")))

@@ -1,6 +1,6 @@
 """Accounts: who a key belongs to, and how workspaces, projects and keys are made, listed and revoked."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -23,6 +23,7 @@ from billing.accounts.key_sql import (
 from billing.accounts.keys import MAX_LIMIT_NANO_USD, NO_TERMS, KeyChange, KeyTerms, checked_terms, moment_of
 from billing.caller import NO_LIMITS, Caller, ProjectLimits
 from billing.errors import AccountRevoked, InvalidAccount, InvalidKey
+from billing.labels import TAG_WORDS, is_tag, person_key
 from billing.periods import UnknownTimeZone, time_zone
 from billing.store.database import Database
 from billing.store.dates import now_s
@@ -31,6 +32,7 @@ from billing.usage import now as utc_now
 
 # It is read with every key.
 MAX_COMPRESSION_CHARS = 4096
+MAX_ALLOWED_TAGS = 100
 _SPEND_LIMITS = ("spend_limit_nano_usd", "monthly_limit_nano_usd")
 _RATES = tuple(ProjectLimits.__dataclass_fields__)
 
@@ -47,13 +49,24 @@ def workspace_columns(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def project_columns(values: Mapping[str, Any]) -> dict[str, Any]:
     """The named settings of a project, as its row has them. Raises `InvalidAccount`."""
-    _refuse_others("project", values, (*_RATES, "metered", "compression", "proof"))
+    _refuse_others(
+        "project", values, (*_RATES, "metered", "compression", "proof", "person_required", "allowed_tags")
+    )
     try:
         ProjectLimits(**{name: values[name] for name in _RATES if name in values})
     except ValueError as error:
         raise InvalidAccount(str(error)) from error
     checked_compression(values.get("compression"))
-    return dict(values)
+    columns = dict(values)
+    if columns.get("allowed_tags") is not None:
+        columns["allowed_tags"] = _stored_tags(columns["allowed_tags"])
+    return columns
+
+
+def _stored_tags(tags: Collection[str]) -> str:
+    if len(tags) > MAX_ALLOWED_TAGS or not all(map(is_tag, tags)):
+        raise InvalidAccount(f"allowed_tags: must be at most {MAX_ALLOWED_TAGS} tags, each of {TAG_WORDS}")
+    return ",".join(sorted(set(tags)))
 
 
 def checked_limit(field: str, limit: int | None) -> int | None:
@@ -164,6 +177,8 @@ class Accounts:
         limits: ProjectLimits = NO_LIMITS,
         compression: str | None = None,
         proof: bool = False,
+        person_required: bool = False,
+        allowed_tags: Collection[str] | None = None,
         now: datetime,
     ) -> Project:
         work = partial(
@@ -174,6 +189,8 @@ class Accounts:
             limits=limits,
             compression=checked_compression(compression),
             proof=proof,
+            person_required=person_required,
+            allowed_tags=None if allowed_tags is None else _stored_tags(allowed_tags),
             now=now,
         )
         return await self._changes.create("project", checked_name(name), now, work)
@@ -199,8 +216,8 @@ class Accounts:
         return await self._change(workspaces, account_sql.find_workspace, workspace, columns)
 
     async def change_project(self, project: str, values: Mapping[str, Any]) -> Project:
-        """Its limits, weight, compression, whether it is metered and whether its replies carry promises, by the names
-        of `ProjectLimits` and `Project`; what is not named stays as it is by then."""
+        """Its limits, weight, compression, whether it is metered and whether its replies carry promises, and what its
+        requests name, by the names of `ProjectLimits` and `Project`; what is not named stays as it is by then."""
         return await self._change(projects, account_sql.find_project, project, project_columns(values))
 
     async def revoke_workspace(self, workspace: str, *, now: datetime) -> Workspace:
@@ -229,7 +246,11 @@ class Accounts:
         return await self._changes.alter("revoke", table, find, ref, make, now)
 
     async def _stored_key(self, key_id: str) -> StoredKey | None:
-        return await self._database.read(lambda c: key_sql.stored_key(c, key_id))
+        found = await self._database.read(lambda c: key_sql.stored_key(c, key_id))
+        if found is None:
+            return None
+        key = person_key(self._pepper, found.caller.workspace_id)
+        return replace(found, caller=replace(found.caller, person_key=key))
 
 
 MAX_OVERLAP = timedelta(days=366)

@@ -87,6 +87,8 @@ _STORED_KEY = (
         projects.c.metered,
         projects.c.compression,
         projects.c.proof,
+        projects.c.person_required,
+        projects.c.allowed_tags,
         account_sql.SIZE_STEP,
         projects.c.requests_per_minute.label("project_requests_per_minute"),
         projects.c.tokens_per_minute.label("project_tokens_per_minute"),
@@ -119,6 +121,8 @@ def stored_key(connection: Connection, key_id: str) -> StoredKey | None:
         limits_key_id=row.limits_key_id,
         size_step=row.size_step,
         proof=row.proof,
+        person_required=row.person_required,
+        allowed_tags=None if row.allowed_tags is None else frozenset(row.allowed_tags.split(",")),
     )
     active = all(moment is None for moment in ended) and not row.has_expired
     return StoredKey(row.digest, active, caller, row.expires_in_s)

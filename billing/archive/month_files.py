@@ -175,7 +175,7 @@ def _kind(column_type: Any) -> str:
 
 COLUMNS = {column.name: _kind(column.type) for column in usage_events.columns}
 # Columns that came when there were files already.
-_LATER = frozenset({"tokens_sha256", "budgets"})
+_LATER = frozenset({"tokens_sha256", "budgets", "person", "tags"})
 # Workspace, day, month charged, project, key, model, route.
 Key = tuple[str, ...]
 

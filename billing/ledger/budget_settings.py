@@ -15,13 +15,14 @@ from billing.accounts.account_sql import Page, paged
 from billing.accounts.accounts import checked_limit, id_of
 from billing.accounts.audit_log import AuditEntry
 from billing.errors import InvalidAccount, UnknownAccount
-from billing.ledger.budgets import BudgetState, states
+from billing.labels import TAG_WORDS, is_tag
+from billing.ledger.budgets import EACH_PERSON, BudgetState, label_subject, states
 from billing.periods import PERIODS, PeriodKind
 from billing.store.budget_tables import budget_counters, budgets
 from billing.store.database import Database
 from billing.store.schema import workspaces
 
-BudgetScope = Literal["workspace", "project", "key"]
+BudgetScope = Literal["workspace", "project", "key", "person", "tag"]
 SCOPES: tuple[BudgetScope, ...] = get_args(BudgetScope)
 _b = budgets.c
 
@@ -35,16 +36,25 @@ class Budgets:
     actor: str
 
     async def set(
-        self, scope: BudgetScope, of: str, period: PeriodKind, limit_nano_usd: int, *, now: datetime
+        self,
+        scope: BudgetScope,
+        of: str,
+        period: PeriodKind,
+        limit_nano_usd: int,
+        *,
+        tag: str | None = None,
+        now: datetime,
     ) -> BudgetState:
-        """Of the workspace, project or key with this id or name. It counts from when it is first set, and goes on
-        counting where its limit is changed. Raises `InvalidAccount`."""
+        """Of the workspace, project or key with this id or name, or of the project's persons or its tag. It counts from
+        when it is first set, and goes on counting where its limit is changed. Raises `InvalidAccount`."""
         if scope not in SCOPES or period not in PERIODS:
             raise InvalidAccount(
                 f"{scope} per {period}: a budget is {', '.join(SCOPES)} per {', '.join(PERIODS)}"
             )
+        if (scope == "tag") != (tag is not None) or (tag is not None and not is_tag(tag)):
+            raise InvalidAccount(f"tag: a budget of a tag, and no other, names one of {TAG_WORDS}")
         checked_limit("limit_nano_usd", limit_nano_usd)
-        setting = partial(_set, scope=scope, of=of, period=period, limit=limit_nano_usd)
+        setting = partial(_set, scope=scope, of=of, tag=tag, period=period, limit=limit_nano_usd)
         return await self.database.write(partial(setting, actor=self.actor, now=now))
 
     async def listed(self, workspace: str | None = None, page: Page | None = None) -> list[BudgetState]:
@@ -61,12 +71,15 @@ def _set(
     *,
     scope: BudgetScope,
     of: str,
+    tag: str | None,
     period: PeriodKind,
     limit: int,
     actor: str,
     now: datetime,
 ) -> BudgetState:
     workspace_id, subject = _owner(connection, scope, of)
+    if scope in ("person", "tag"):
+        subject = label_subject(subject, tag or EACH_PERSON)
     # Whoever moves money has this lock: what is held from now on is counted.
     account_sql.lock(connection, workspaces, workspace_id)
     same = select(budgets).where(_b.subject == subject, _b.period == period)
@@ -98,7 +111,7 @@ def _owner(connection: Connection, scope: BudgetScope, of: str) -> tuple[str, st
     if scope == "workspace":
         found = account_sql.find_workspace(connection, of).id
         return found, found
-    if scope == "project":
+    if scope != "key":
         project = account_sql.find_project(connection, of)
         return project.workspace_id, project.id
     key = key_sql.find_key(connection, id_of(of))

@@ -22,6 +22,7 @@ from sqlalchemy import (
     delete,
     func,
     literal,
+    or_,
     select,
     update,
 )
@@ -39,22 +40,12 @@ _b, _c = budgets.c, budget_counters.c
 _key = api_keys.alias("budgeted")
 _amount: ColumnElement[int] = bindparam("amount", type_=BigInteger)
 _began: ColumnElement[float] = bindparam("began", type_=Double)
-_FOR = (
-    select(budgets)
-    .where(
-        _b.workspace_id == bindparam("workspace"),
-        _b.subject.in_(
-            [
-                bindparam("workspace", type_=String),
-                bindparam("project", type_=String),
-                select(func.coalesce(_key.c.budget_key_id, _key.c.id))
-                .where(_key.c.id == bindparam("key"))
-                .scalar_subquery(),
-            ]
-        ),
-    )
-    .order_by(_b.id)
-)
+_of_key = select(func.coalesce(_key.c.budget_key_id, _key.c.id)).where(_key.c.id == bindparam("key"))
+_COUNTED = or_(_b.subject.in_(bindparam("subjects", expanding=True)), _b.subject == _of_key.scalar_subquery())
+_OF_PROJECT = _b.subject.startswith(bindparam("labels", type_=String))
+_OF_WORKSPACE = select(budgets).where(_b.workspace_id == bindparam("workspace")).order_by(_b.id)
+_FOR = _OF_WORKSPACE.where(_COUNTED)
+_IN_FORCE = _OF_WORKSPACE.where(or_(_COUNTED, _OF_PROJECT))
 _RESERVE = PrecompiledStatement(
     update(budget_counters)
     .where(
@@ -88,6 +79,26 @@ class Spender:
     workspace_id: str
     project_id: str
     key_id: str
+    # As in `Hold`.
+    person: str | None = None
+    tags: str | None = None
+
+    def parameters(self) -> dict[str, Any]:
+        subjects = [self.workspace_id, self.project_id]
+        if self.person is not None:
+            subjects.append(label_subject(self.project_id, EACH_PERSON))
+        if self.tags is not None:
+            subjects += [label_subject(self.project_id, tag) for tag in self.tags.split(",")]
+        return {"workspace": self.workspace_id, "subjects": subjects, "key": self.key_id}
+
+
+# In the place of a tag, which none can be.
+EACH_PERSON = "*"
+
+
+def label_subject(project_id: str, label: str) -> str:
+    """The subject of a project's budget of each person, or of a tag."""
+    return f"{project_id}:{label}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +126,9 @@ def reserve(
             "began": began,
         }
         if _RESERVE.count(connection, parameters) != 1:
-            _begin(connection, budget, period, began)
+            _begin(connection, budget, period, counter, began)
             if _RESERVE.count(connection, parameters) != 1:
-                raise _refusal(connection, budget, period, amount_nano_usd, clock)
+                raise _refusal(connection, budget, period, counter, amount_nano_usd, clock)
         taken.append(counter)
     return stored(taken)
 
@@ -126,7 +137,7 @@ def present(connection: Connection, of: Spender, clock: Clock, event_id: str) ->
     """The present periods of the budgets, for a charge whose hold is gone."""
     counters = []
     for budget, period, counter in _present(connection, of, clock):
-        _begin(connection, budget, period, _began_at(clock, event_id))
+        _begin(connection, budget, period, counter, _began_at(clock, event_id))
         counters.append(counter)
     return counters
 
@@ -154,16 +165,17 @@ def remembered(text: str) -> list[str]:
 
 
 def _present(connection: Connection, of: Spender, clock: Clock) -> list[tuple[Row[Any], Period, str]]:
-    parameters = {"workspace": of.workspace_id, "project": of.project_id, "key": of.key_id}
     found = []
-    for budget in connection.execute(_FOR, parameters):
+    for budget in connection.execute(_FOR, of.parameters()):
         period = clock.period(budget.period)
-        found.append((budget, period, counter_id(budget.id, period)))
+        found.append((budget, period, counter_id(budget, period, of.person)))
     return found
 
 
-def counter_id(budget_id: str, period: Period) -> str:
-    return f"{budget_id}:{period.key}"
+def counter_id(budget: Row[Any], period: Period, person: str | None) -> str:
+    """Of a budget of each person, that of this one."""
+    of_person = f":{person}" if budget.scope == "person" else ""
+    return f"{budget.id}:{period.key}{of_person}"
 
 
 def _began_at(clock: Clock, event_id: str) -> float:
@@ -171,10 +183,10 @@ def _began_at(clock: Clock, event_id: str) -> float:
     return min(clock.now_s, second_of(event_id))
 
 
-def _begin(connection: Connection, budget: Row[Any], period: Period, began: float) -> None:
+def _begin(connection: Connection, budget: Row[Any], period: Period, counter: str, began: float) -> None:
     """Makes the period's row; of one that is there, only an earlier beginning is noted."""
     row = {
-        "id": counter_id(budget.id, period),
+        "id": counter,
         "budget_id": budget.id,
         "posted_nano_usd": 0,
         "held_nano_usd": 0,
@@ -188,12 +200,13 @@ def _begin(connection: Connection, budget: Row[Any], period: Period, began: floa
 
 
 def _refusal(
-    connection: Connection, budget: Row[Any], period: Period, wanted: int, clock: Clock
+    connection: Connection, budget: Row[Any], period: Period, counter: str, wanted: int, clock: Clock
 ) -> BudgetExceeded:
-    committed = select(_c.posted_nano_usd + _c.held_nano_usd).where(_c.id == counter_id(budget.id, period))
+    committed = select(_c.posted_nano_usd + _c.held_nano_usd).where(_c.id == counter)
+    tag = tag_of(budget)
     ends = period.ends_at
     return BudgetExceeded(
-        whose=budget.scope,
+        whose=budget.scope if tag is None else f"tag {tag}",
         budget_id=budget.id,
         span=budget.period,
         resets_at=None if ends is None else ends.astimezone(time_zone(clock.zone)),
@@ -203,10 +216,15 @@ def _refusal(
     )
 
 
+def tag_of(budget: Row[Any]) -> str | None:
+    return str(budget.subject).partition(":")[2] if budget.scope == "tag" else None
+
+
 @dataclass(frozen=True, slots=True)
 class BudgetState:
     """A budget in its present period. What is left is below zero where the limit was lowered, or usage under an
-    allowance passed it."""
+    allowance passed it. `subject` is the id of the workspace, project or key. Each person has the budget of a project's
+    persons alone: what is used of it is None where nobody is named."""
 
     id: str
     workspace_id: str
@@ -215,54 +233,64 @@ class BudgetState:
     period: PeriodKind
     time_zone: str
     limit_nano_usd: int
-    used_nano_usd: int
-    held_nano_usd: int
+    used_nano_usd: int | None
+    held_nano_usd: int | None
     resets_at: datetime | None
     created_at: datetime
+    tag: str | None = None
 
     @property
-    def remaining_nano_usd(self) -> int:
+    def remaining_nano_usd(self) -> int | None:
+        if self.used_nano_usd is None or self.held_nano_usd is None:
+            return None
         return self.limit_nano_usd - self.used_nano_usd - self.held_nano_usd
 
 
-def states(connection: Connection, found: Sequence[Row[Any]]) -> list[BudgetState]:
+def states(connection: Connection, found: Sequence[Row[Any]], person: str | None = None) -> list[BudgetState]:
     """Of rows of `budgets`, in their order."""
     at: float = connection.execute(select(now_s())).scalar_one()
-    return [state for some in in_parts(found) for state in _states(connection, some, at)]
+    return [state for some in in_parts(found) for state in _states(connection, some, at, person)]
 
 
-def _states(connection: Connection, found: Sequence[Row[Any]], at: float) -> list[BudgetState]:
+def _states(
+    connection: Connection, found: Sequence[Row[Any]], at: float, person: str | None
+) -> list[BudgetState]:
     zones = select(workspaces.c.id, workspaces.c.time_zone).where(
         workspaces.c.id.in_({row.workspace_id for row in found})
     )
     clocks = {row.id: Clock(at, row.time_zone) for row in connection.execute(zones)}
     periods = [clocks[row.workspace_id].period(row.period) for row in found]
-    ids = [counter_id(row.id, period) for row, period in zip(found, periods, strict=True)]
-    amounts = {
+    ids = [counter_id(row, period, person) for row, period in zip(found, periods, strict=True)]
+    amounts: dict[str, tuple[int | None, int | None]] = {
         row.id: (row.posted_nano_usd, row.held_nano_usd)
         for row in connection.execute(select(budget_counters).where(_c.id.in_(ids)))
     }
-    return [
-        BudgetState(
+
+    def state(row: Row[Any], period: Period, id: str) -> BudgetState:
+        is_of_nobody = row.scope == "person" and person is None
+        used, held = amounts.get(id, (None, None) if is_of_nobody else (0, 0))
+        return BudgetState(
             row.id,
             row.workspace_id,
             row.scope,
-            row.subject,
+            row.subject.partition(":")[0],
             row.period,
             clocks[row.workspace_id].zone,
             row.limit_nano_usd,
-            *amounts.get(id, (0, 0)),
+            used,
+            held,
             period.ends_at,
             row.created_at,
+            tag_of(row),
         )
-        for row, period, id in zip(found, periods, ids, strict=True)
-    ]
+
+    return list(map(state, found, periods, ids))
 
 
 def in_force(connection: Connection, of: Spender) -> list[BudgetState]:
-    """The budgets that a request of theirs is counted in."""
-    parameters = {"workspace": of.workspace_id, "project": of.project_id, "key": of.key_id}
-    return states(connection, connection.execute(_FOR, parameters).all())
+    """The budgets that a request of theirs is counted in, and the project's others of persons and tags."""
+    parameters = of.parameters() | {"labels": label_subject(of.project_id, "")}
+    return states(connection, connection.execute(_IN_FORCE, parameters).all(), of.person)
 
 
 # Every server agrees by then that a period is over, whatever its clock, and what a clock that was set back finds.

@@ -142,6 +142,8 @@ class Ledger:
             amount_nano_usd=amount_nano_usd,
             created_at=now,
             route=route,
+            person=caller.person,
+            tags=",".join(caller.tags) or None,
         )
         if not caller.metered:
             return hold

@@ -333,7 +333,7 @@ def _counters(
 
 
 def _spender(of: Hold | UsageEvent) -> Spender:
-    return Spender(of.workspace_id, of.project_id, of.key_id)
+    return Spender(of.workspace_id, of.project_id, of.key_id, of.person, of.tags)
 
 
 def _reserved_in_another_month(

@@ -9,7 +9,8 @@ budgets = Table(
     metadata,
     Column("id", String(32), primary_key=True),
     Column("workspace_id", String(32), ForeignKey("workspaces.id"), nullable=False),
-    # Whose it is: `workspace`, `project` or `key`, and its id; of rotated keys, that of the first.
+    # Whose it is: `workspace`, `project` or `key`, and its id; of rotated keys, that of the first. `person` and `tag`:
+    # the project's id, a colon, and `*` for each person, or the tag.
     Column("scope", String(16), nullable=False),
     Column("subject", String(64), nullable=False),
     # `hour`, `day`, `week`, `month` or `total`, in the time zone of the workspace.
@@ -25,7 +26,7 @@ budgets = Table(
 budget_counters = Table(
     "budget_counters",
     metadata,
-    # The budget's id and the period's key, with a colon between.
+    # The budget's id, the period's key and, of a budget of each person, the person's, with colons between.
     Column("id", String(64), primary_key=True),
     Column("budget_id", String(32), ForeignKey("budgets.id"), nullable=False),
     Column("posted_nano_usd", BigInteger, nullable=False),

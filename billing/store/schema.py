@@ -79,6 +79,9 @@ projects = Table(
     Column("compression", Text),
     # Whether its replies carry promises that their usage will be in the log.
     Column("proof", Boolean, nullable=False, server_default=false()),
+    # Whether its requests have to name a person, and the tags that they may name, with commas between. NULL: all.
+    Column("person_required", Boolean, nullable=False, server_default=false()),
+    Column("allowed_tags", Text),
     UniqueConstraint("workspace_id", "name"),
     Index("ix_projects_created_at", "created_at", "id"),
 )
@@ -218,6 +221,9 @@ usage_events = Table(
     Column("tokens_sha256", String(64)),
     # As in `holds`: what it was charged to.
     Column("budgets", Text),
+    # Whom and what it is for: a keyed hash, and tags with commas between.
+    Column("person", String(32)),
+    Column("tags", Text),
     ForeignKeyConstraint(["pricing_version", "model_id"], ["prices.version", "prices.model_id"]),
     Index("ix_usage_events_workspace_id", "workspace_id", "settled_at"),
     Index("ix_usage_events_conversation", "workspace_id", "month", **_OF_CONVERSATIONS),

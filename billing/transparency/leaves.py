@@ -3,7 +3,8 @@
 The record is what is known when a request ends, and is promised in its reply. The posting is what the ledger adds when
 it takes the event, which may be later: the month, what was written off, the number of the price list. An entry is the
 SHA-256 over the SHA-256 of both. It tells nothing to whoever has not the texts: each record names an id with 80 random
-bits. All other columns of the row are in one of both texts, but for an adjustment's `actor` and an event's `budgets`.
+bits. All other columns of the row are in one of both texts, but for an adjustment's `actor` and an event's `budgets`,
+`person` and `tags`.
 """
 
 import hashlib
@@ -14,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 POSTED = ("month", "pricing_version", "written_off_nano_usd")
-_UNRECORDED = frozenset({*POSTED, "actor", "budgets"})
+_UNRECORDED = frozenset({*POSTED, "actor", "budgets", "person", "tags"})
 # Made once: this is done for each request that was paid for.
 _json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 # Their text is the customer's own copy; the leaf has its hash.

@@ -13,6 +13,7 @@ from billing.books.saving import Dimension
 from billing.books.usage_report import PeriodUsage, UsageSum
 from billing.caller import Caller, LimitState, ProjectLimits
 from billing.ledger.balances import Spending
+from billing.ledger.budget_settings import BudgetScope
 from billing.ledger.budgets import BudgetState
 from billing.periods import PeriodKind
 from billing.price import usd
@@ -258,10 +259,17 @@ class WorkspaceMoney(_Answer):
     month: Spend = Field(description="Of the calendar month (UTC).")
 
 
-class Budget(Spend):
-    """A budget that requests with this key are counted in. No credit is in it."""
+class Budget(_Answer):
+    """A budget that requests with this key are counted in. No credit is in it. With the scope `person`, each person
+    whom the project's requests name has it: nothing is said of what is used of it."""
 
-    scope: Literal["workspace", "project", "key"]
+    limit_usd: Usd
+    used_usd: Usd | None
+    held_usd: Usd | None
+    remaining_usd: Usd | None
+    resets_at: Moment
+    scope: BudgetScope
+    tag: str | None
     period: PeriodKind
     time_zone: str
 

@@ -18,6 +18,7 @@ from billing.batches.batch_store import BatchStore
 from billing.batches.file_store import FileFolder
 from billing.caller import Caller, PriceTerms
 from billing.errors import BillingError, LedgerUnavailable, PricesUnavailable
+from billing.labels import labelled
 from billing.store.database import Work
 from compression.pipeline.errors import CompressorOverloaded, CompressorUnavailable
 from models.errors import EngineTimedOut, EngineUnavailable
@@ -141,7 +142,7 @@ class LineRunner:
         endpoint = self.endpoints.get(plain_path(claimed.batch.endpoint))
         if endpoint is None:
             raise BadLine("invalid_endpoint", "This server does not run requests of this kind any more")
-        reply = endpoint.ask(caller, asked.body, request_id)
+        reply = endpoint.ask(labelled(caller, asked.body), asked.body, request_id)
         reply.record = partial(self._record, claimed, request_id)
         await reply.work(_nowhere, Client())
 

@@ -135,15 +135,15 @@ MEANINGS = {
     "mcp_servers": "Not offered: null or empty.",
     "chat_template_kwargs": "For the model's chat template.",
     "include": "What else the reply has.",
-    "metadata": "Names with values, repeated in the reply.",
+    "metadata": "Names with values, repeated in the reply; `tags` are counted in budgets.",
     "store": "Whether it is kept, to be referred to.",
     "previous_response_id": "A kept response that this one goes on from.",
     "background": "Not offered: false.",
     "truncation": "Without effect: a prompt that does not fit is refused.",
     "max_tool_calls": "Repeated in the reply, and without effect: the client calls the tools.",
     "prompt_cache_key": "Taken, and not used.",
-    "safety_identifier": "Taken, and not used.",
-    "user": "Taken, and not used.",
+    "safety_identifier": "The person whom it is for: only a keyed hash is kept.",
+    "user": "The same, where there is no `safety_identifier`.",
 }
 
 

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from billing.accounts.keys import RouteName, require_route
 from billing.caller import Caller
 from billing.errors import InvalidKey
+from billing.labels import TAGS_HEADER, labelled
 from serve.config.values import Network
 from serve.http.request_body import MAX_VALUES, Body, check_shape, parse_json, refuse_oversized_body
 from serve.tracing.request_record import current_record
@@ -189,9 +190,9 @@ async def authenticated_request(
 async def authenticated_json(
     request: Request, authenticate: Authenticate, *, most: int = MAX_VALUES
 ) -> tuple[Caller, Any]:
-    """The caller, known before a byte of the body is read, and the body as JSON of no shape yet. A key that was revoked
-    while a slow body came is refused as one that was revoked before. Raises what `authenticate` raises, and
-    `InvalidBody`."""
+    """The caller, known before a byte of the body is read, with whom and what that names, and the body as JSON of no
+    shape yet. A key that was revoked while a slow body came is refused as one that was revoked before. Raises what
+    `authenticate` raises, `InvalidBody` and `InvalidLabel`."""
     loop = asyncio.get_running_loop()
     caller = await authenticate(request)
     began = loop.time()
@@ -199,4 +200,10 @@ async def authenticated_json(
     if loop.time() - began > RECHECK_AFTER_S:
         caller = await authenticate(request)
     refuse_oversized_body(request)
-    return caller, parse_json(raw, request.headers.get("content-type"), most=most)
+    body = parse_json(raw, request.headers.get("content-type"), most=most)
+    name = route_name(request.url.path)
+    # A batch is no work: its lines name their own.
+    if name != "batches":
+        header = request.headers.get(TAGS_HEADER)
+        caller = labelled(caller, body, is_message=name == "messages", header=header)
+    return caller, body

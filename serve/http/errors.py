@@ -36,6 +36,7 @@ from billing.errors import (
     UnknownOriginal,
     UsageNotRecorded,
 )
+from billing.labels import InvalidLabel, PersonRequired, TagNotAllowed
 from compression.pipeline.errors import (
     CompressionError,
     CompressionTimedOut,
@@ -135,6 +136,9 @@ STATUSES: Mapping[type[Exception], _Row] = {
     StorageFull: _Row(507, "server_error", "storage_full"),
     StorageUnavailable: _Row(503, "server_error", "storage_unavailable"),
     StoredElsewhere: _Row(503, "server_error", "stored_elsewhere"),
+    PersonRequired: _Row(400, "invalid_request_error", "person_required"),
+    InvalidLabel: _Row(400, "invalid_request_error", "invalid_label"),
+    TagNotAllowed: _Row(400, "invalid_request_error", "tag_not_allowed"),
     UnsupportedOption: _Row(400, "invalid_request_error", "unsupported_option"),
     InvalidBody: _Row(422, "invalid_request_error", "invalid_body"),
     InvalidField: _Row(422, "invalid_request_error", "invalid_field"),
@@ -208,6 +212,8 @@ def _issues(error: Exception) -> tuple[list[dict[str, Any]] | None, str | None]:
         return None, error.option
     if isinstance(error, ModelNotAllowed):
         return None, "model"
+    if isinstance(error, InvalidLabel):
+        return None, error.field
     return None, None
 
 

@@ -15,6 +15,7 @@ from starlette.types import Send
 from billing.accounts.keys import require_models
 from billing.caller import Caller, LimitState
 from billing.errors import BudgetExceeded, QuotaExceeded
+from billing.labels import require_person
 from billing.ledger.ledger import Ledger
 from billing.ledger.price_list import PriceList
 from billing.rate_limits.rate_limits import RateLimits
@@ -90,9 +91,10 @@ class Admissions:
         what usage is added up by, and names what was asked: `chat`, `embeddings`, …
 
         It is counted by the cheap bounds of its parts, and by their exact size, shrunk to what is enough, before it is
-        refused. Raises `ModelNotAllowed` and `PricesUnavailable` before that, and what `RateLimits.admit` and the
-        parts' `count` raise.
+        refused. Raises `PersonRequired`, `ModelNotAllowed` and `PricesUnavailable` before that, and what
+        `RateLimits.admit` and the parts' `count` raise.
         """
+        require_person(caller)
         require_models(caller, (part.model_id for part in parts))
         if parts:
             current_record().model = parts[0].model_id

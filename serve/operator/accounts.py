@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema
 
 from billing.accounts import account_sql, key_sql
 from billing.accounts.keys import RouteName
+from billing.ledger.budget_settings import BudgetScope
 from billing.periods import PeriodKind
 from billing.preservation.size_control import shares_of
 from billing.webhooks import endpoint
@@ -71,6 +72,8 @@ class Project(View):
     proof: bool = Field(
         description="Whether its replies carry promises that their usage will be in the transparency log."
     )
+    person_required: bool = Field(description="Whether its requests have to name a person.")
+    allowed_tags: list[str] | None = Field(description="Those that its requests may name; null: all.")
     conversations_by_keep: Annotated[dict[str, float] | None, BeforeValidator(_shares)] = Field(
         validation_alias="size_step",
         description="Shares of its conversations by the `keep` that they have now, `whole` among them, where "
@@ -169,14 +172,19 @@ def _state(revoked: str | None) -> str:
 class Budget(View):
     id: str
     workspace_id: str
-    scope: Literal["workspace", "project", "key"]
-    subject: str = Field(description="Its id; of rotated keys, that of the first.")
+    scope: BudgetScope = Field(description="`person`: each person of the project has it.")
+    subject: str = Field(
+        description="Its id; of rotated keys, that of the first; of persons and of a tag, their project's."
+    )
+    tag: str | None
     period: PeriodKind
     time_zone: str = Field(description="That of its workspace.")
     limit_usd: ShortUsd
-    used_usd: ShortUsd = Field(description="In the present period, as are those below.")
-    held_usd: ShortUsd = Field(description="Set aside for requests that run.")
-    remaining_usd: ShortUsd
+    used_usd: ShortUsd | None = Field(
+        description="In the present period, as are those below; null: each person has used something else."
+    )
+    held_usd: ShortUsd | None = Field(description="Set aside for requests that run.")
+    remaining_usd: ShortUsd | None
     resets_at: At | None = Field(description="null: never.")
     created_at: At
 

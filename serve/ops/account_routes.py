@@ -89,6 +89,8 @@ def project_routes(kept: KeptAnswers) -> APIRouter:
                 limits=body.limits(),
                 compression=_compression(admin, body),
                 proof=bool(body.proof),
+                person_required=bool(body.person_required),
+                allowed_tags=body.allowed_tags,
             )
 
         return await kept.once(admin, key, f"project {body!r}", make)
@@ -112,7 +114,8 @@ def _of_one_project(routes: APIRouter) -> None:
 
     @routes.patch("/{project}", **answers(views.Project, 404))
     async def set_project(project: str, body: ProjectChange, admin: Caller) -> Record:
-        """Change its limits, its weight, how its chats are compressed, or whether it is metered."""
+        """Change its limits, its weight, how its chats are compressed, what its requests name, or whether it is
+        metered."""
         values = body.settings()
         if "compression" in values:
             values["compression"] = _compression(admin, body)

@@ -91,15 +91,18 @@ class ProjectChange(AdminBody):
         None,
         description="Whether its replies carry promises that their usage will be in the transparency log.",
     )
+    person_required: bool | None = Field(None, description="Whether its requests have to name a person.")
+    allowed_tags: list[str] | None = Field(None, max_length=100, description="null: all; empty: none.")
 
     def settings(self) -> dict[str, Any]:
         """Those that the request names, as `Accounts.change_project` takes them."""
-        named = self.given(*ProjectLimits.__dataclass_fields__, "metered", "compression", "proof")
+        switches = ("metered", "proof", "person_required")
+        named = self.given(*ProjectLimits.__dataclass_fields__, *switches, "compression", "allowed_tags")
         # Of these null says nothing.
         return {
             name: value
             for name, value in named.items()
-            if value is not None or name not in ("metered", "weight", "proof")
+            if value is not None or name not in (*switches, "weight")
         }
 
     def limits(self) -> ProjectLimits:

@@ -3,6 +3,7 @@
 from fastapi import APIRouter
 from pydantic import Field
 
+from billing.labels import budget_scope
 from billing.periods import PeriodKind
 from serve.operator import accounts as views
 from serve.operator.view import Record
@@ -15,6 +16,8 @@ class BudgetSetting(AdminBody):
     workspace: str | None = Field(None, max_length=64, description="Id or name. One of the three is named.")
     project: str | None = Field(None, max_length=160, description="Id, or workspace/name.")
     key: str | None = Field(None, max_length=64, description="Id.")
+    person: bool = Field(False, description="With a project: of each person whom its requests name.")
+    tag: str | None = Field(None, max_length=32, description="With a project: of its requests with this tag.")
     period: PeriodKind = Field(description="In the time zone of the workspace; `total`: in all.")
     limit_usd: Usd
 
@@ -28,7 +31,7 @@ class BudgetSetting(AdminBody):
         ]
         if len(named) != 1:
             raise ValueError("name one of workspace, project and key")
-        return named[0]
+        return budget_scope(*named[0], person=self.person, tag=self.tag)
 
 
 def budget_routes() -> APIRouter:
@@ -36,8 +39,9 @@ def budget_routes() -> APIRouter:
 
     @routes.put("", **answers(views.Budget, 404))
     async def set_budget(body: BudgetSetting, admin: Caller) -> Record:
-        """Set the budget of a workspace, a project or a key. One that was there gets the new limit and counts on."""
-        return await admin.set_budget(*body.whose(), body.period, nano_usd(body.limit_usd) or 0)
+        """Set the budget of a workspace, a project or a key, or of a project's persons or a tag. One that was there
+        gets the new limit and counts on."""
+        return await admin.set_budget(*body.whose(), body.period, nano_usd(body.limit_usd) or 0, body.tag)
 
     @routes.get("", **answers(views.Budgets, 404))
     async def list_budgets(

@@ -38,7 +38,7 @@ class EmbeddingRequest(RequestShape):
         le=MOST_DIMENSIONS,
         description="Length of the vectors, of a model that can shorten them; default: its own.",
     )
-    user: str | None = Field(default=None, description="Taken, and not used.")
+    user: str | None = Field(default=None, description="The person whom it is for.")
 
     @field_validator("input", mode="before")
     @classmethod

@@ -10,9 +10,10 @@ from billing.accounts import account_sql, key_sql
 from billing.accounts.keys import KeyTerms
 from billing.caller import NO_LIMITS, Caller
 from billing.ledger import price_list
+from billing.ledger.budgets import EACH_PERSON, label_subject
 from billing.price import ModelPrice
 from billing.store.schema import workspaces
-from tests.simulation.plan import TOKEN_NANO_USD, WorkspacePlan
+from tests.simulation.plan import TAGS, TOKEN_NANO_USD, WorkspacePlan
 from tests.simulation.store import Store
 
 LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
@@ -56,6 +57,8 @@ class Accounts:
                     "workspace": caller.workspace_id,
                     "project": caller.project_id,
                     "key": caller.key_id,
+                    "person": label_subject(caller.project_id, EACH_PERSON),
+                    "tag": label_subject(caller.project_id, TAGS[0]),
                 }
                 driver.execute(
                     "INSERT INTO budgets VALUES (?, ?, ?, ?, ?, ?, '2026-01-01 00:00:00.000000')",

@@ -42,12 +42,18 @@ SELECT c.id, c.posted_nano_usd, c.held_nano_usd, b.limit_nano_usd,
     (SELECT coalesce(sum(e.cost_nano_usd), 0) FROM usage_events e, json_each(e.budgets) n
         WHERE n.value = c.id AND e.offline)
 FROM budget_counters c JOIN budgets b ON b.id = c.budget_id"""
-# Of the budgets of its workspace, each event and each hold counts in one period.
+# Of the budgets of its workspace, each event and each hold counts in one period; of those of persons and tags an event
+# in those that it names. What a hold names is its request's to know.
 _UNCOUNTED = """
-SELECT o.id FROM (SELECT event_id AS id, workspace_id, budgets FROM usage_events WHERE rowid > ?
-    UNION ALL SELECT event_id, workspace_id, budgets FROM holds) o
-WHERE (SELECT count(*) FROM budgets b WHERE b.workspace_id = o.workspace_id) != (SELECT count(*) FROM budgets b
-    JOIN json_each(o.budgets) n ON n.value LIKE b.id || ':%' WHERE b.workspace_id = o.workspace_id)"""
+SELECT o.id FROM (
+    SELECT event_id AS id, workspace_id, budgets, person, ',' || coalesce(tags, '') || ',' AS tags, 1 AS known
+        FROM usage_events WHERE rowid > ?
+    UNION ALL SELECT event_id, workspace_id, budgets, NULL, '', 0 FROM holds) o
+JOIN budgets b ON b.workspace_id = o.workspace_id AND (o.known OR b.scope NOT IN ('person', 'tag'))
+WHERE (SELECT count(*) FROM json_each(o.budgets) n
+    WHERE n.value LIKE b.id || ':%' || CASE b.scope WHEN 'person' THEN coalesce(':' || o.person, '') ELSE '' END)
+!= CASE b.scope WHEN 'person' THEN o.person IS NOT NULL
+    WHEN 'tag' THEN instr(o.tags, ',' || substr(b.subject, instr(b.subject, ':') + 1) || ',') > 0 ELSE 1 END"""
 _EVENTS = """
 SELECT rowid, event_id, request_id, paired_with, compression_nano_usd FROM usage_events WHERE rowid > ?"""
 _HAS_SPOOL = "SELECT 1 FROM sqlite_master WHERE name = 'spooled_events'"

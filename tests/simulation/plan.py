@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 
 from billing.ledger.budget_settings import SCOPES, BudgetScope
 from billing.periods import PERIODS, PeriodKind
@@ -41,6 +41,9 @@ class RequestPlan:
     leaves_after_s: float
     # The compression of its prompt, held before it; None: its prompt is sent as it is.
     part: PartPlan | None = None
+    # Whom and what it names.
+    person: str | None = None
+    tags: tuple[str, ...] = ()
 
     @property
     def ends_at_s(self) -> float:
@@ -148,8 +151,13 @@ def draw(seed: int) -> Plan:
         rng.choice(mood.load_s),
     )
     parts, budgets = random.Random(f"parts of {seed}"), random.Random(f"budgets of {seed}")
+    labels = random.Random(f"labels of {seed}")
     requests = tuple(
-        replace(_request(rng, number, servers, workspaces, load_s, mood), part=_part(parts, mood))
+        replace(
+            _request(rng, number, servers, workspaces, load_s, mood),
+            part=_part(parts, mood),
+            **_named(labels),
+        )
         for number in range(1, rng.choice(mood.requests) + 1)
     )
     ends_at_s = max(request.ends_at_s for request in requests)
@@ -206,6 +214,18 @@ def _part(rng: random.Random, mood: Mood) -> PartPlan | None:
         most_tokens=most,
         tokens=most if rng.random() < 0.6 else rng.randint(0, most),
     )
+
+
+PERSONS = ("psn_0000000000000001", "psn_0000000000000002")
+# Budgets of tags are of the first.
+TAGS = ("research", "nightly")
+
+
+def _named(rng: random.Random) -> dict[str, Any]:
+    return {
+        "person": rng.choice((None, *PERSONS, *PERSONS)),
+        "tags": rng.choice(((), TAGS[:1], TAGS[:1], TAGS[1:], tuple(sorted(TAGS)))),
+    }
 
 
 def _workspace(rng: random.Random, mood: Mood) -> WorkspacePlan:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, cast
@@ -161,6 +162,13 @@ class LedgerThatForgetsBudgets(Ledger):
         return opened
 
 
+class LedgerThatForgetsPersons(Ledger):
+    """An event does not say whom its hold was for."""
+
+    async def _opened(self, hold: Hold) -> Hold:
+        return replace(await super()._opened(hold), person=None)
+
+
 _CLOCK = text("SELECT pith_now(), time_zone FROM workspaces WHERE id = :id")
 
 
@@ -174,10 +182,12 @@ class LedgerThatChecksBudgetsFirst(Ledger):
     async def _opened(self, hold: Hold) -> Hold:
         def look(connection: Connection) -> None:
             at, zone = connection.execute(_CLOCK, {"id": hold.workspace_id}).one()
-            of = Spender(hold.workspace_id, hold.project_id, hold.key_id)
-            if any(hold.amount_nano_usd > one.remaining_nano_usd for one in budgets.in_force(connection, of)):
+            of = Spender(hold.workspace_id, hold.project_id, hold.key_id, hold.person, hold.tags)
+            named = (None, *(hold.tags or "").split(","))
+            rooms = [one.remaining_nano_usd for one in budgets.in_force(connection, of) if one.tag in named]
+            if any(room is not None and hold.amount_nano_usd > room for room in rooms):
                 # Refused as the ledger itself does it.
-                budgets.reserve(connection, of, hold.amount_nano_usd, Clock(at, zone))
+                budgets.reserve(connection, of, hold.amount_nano_usd, Clock(at, zone), hold.event_id)
 
         await self._database.write(look)
         return await super()._opened(hold)
@@ -298,6 +308,7 @@ BUGS: dict[str, tuple[Parts, str]] = {
     "a chat and its compression are spooled apart": (_with_recorder(RecorderThatSpoolsApart), "posted alone"),
     "a chat and its compression are replayed apart": (Parts(ledger=LedgerThatReplaysApart), "posted alone"),
     "a hold forgets the periods of its budgets": (Parts(ledger=LedgerThatForgetsBudgets), "and add up to"),
+    "a hold forgets its person": (Parts(ledger=LedgerThatForgetsPersons), "does not count in each budget"),
     "budgets are looked at before they are held": (
         Parts(ledger=LedgerThatChecksBudgetsFirst),
         "of a budget of",

@@ -8,7 +8,7 @@ import random
 import re
 from collections.abc import Callable, Sequence
 from contextvars import Context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from billing.usage import month_of
@@ -162,7 +162,7 @@ class Schedule:
         if not server.place.is_alive or server.is_stopping:
             return
         accounts = self._stage.accounts
-        caller = accounts.callers[plan.workspace]
+        caller = replace(accounts.callers[plan.workspace], person=plan.person, tags=plan.tags)
         request = Request(plan, server, caller, accounts.pricing_version, self._witness, self.note)
         request.on_offline = lambda: self._auditor.look_at_allowance(
             server.place.name, server.spool_store, self._allowance_of_a_spool()

@@ -147,6 +147,9 @@ COMPRESSION_HELP = (
 Compression = Annotated[str | None, typer.Option(metavar="JSON|off", help=COMPRESSION_HELP)]
 OFF = "off"
 PROOF_HELP = "Whether its replies carry promises that their usage will be in the transparency log."
+PERSON_HELP = "Whether its requests have to name a person (safety_identifier, user)."
+TAGS_HELP = "Tags that its requests may name, with commas between; none for all."
+AllowedTags = Annotated[str | None, typer.Option(metavar="TAGS|none", help=TAGS_HELP)]
 RATES = ("--requests-per-minute", "--tokens-per-minute", "--max-in-flight")
 
 
@@ -161,6 +164,8 @@ def create_project(
     weight: Weight = 1,
     compression: Compression = None,
     proof: Annotated[bool, typer.Option(help=PROOF_HELP)] = False,
+    person_required: Annotated[bool, typer.Option(help=PERSON_HELP)] = False,
+    allowed_tags: AllowedTags = None,
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
 ) -> None:
@@ -170,7 +175,14 @@ def create_project(
     made = on_accounts(
         config,
         lambda operator: operator.create_project(
-            workspace, name, metered=metered, limits=limits, compression=default, proof=proof
+            workspace,
+            name,
+            metered=metered,
+            limits=limits,
+            compression=default,
+            proof=proof,
+            person_required=person_required,
+            allowed_tags=_tags(allowed_tags),
         ),
     )
     output.show(made, as_json)
@@ -188,22 +200,33 @@ def set_project(
     weight: NewWeight = None,
     compression: Compression = None,
     proof: Annotated[bool | None, typer.Option("--proof/--no-proof", help=PROOF_HELP)] = None,
+    person_required: Annotated[
+        bool | None, typer.Option("--person-required/--no-person-required", help=PERSON_HELP)
+    ] = None,
+    allowed_tags: AllowedTags = None,
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
 ) -> None:
-    """Change a project's rate limits, its weight, how its chats are compressed, whether it is metered, or whether its
-    replies carry promises; what is not named stays."""
+    """Change a project's rate limits, its weight, how its chats are compressed, whether it is metered, whether its
+    replies carry promises, or what its requests name; what is not named stays."""
     values = rates(requests_per_minute, tokens_per_minute, max_in_flight)
-    if weight is not None:
-        values["weight"] = weight
-    if metered is not None:
-        values["metered"] = metered
+    plain = {"weight": weight, "metered": metered, "proof": proof, "person_required": person_required}
+    values |= {name: value for name, value in plain.items() if value is not None}
+    if allowed_tags is not None:
+        values["allowed_tags"] = _tags(allowed_tags)
     if compression is not None:
         values["compression"] = _stored_default(compression, config)
-    if proof is not None:
-        values["proof"] = proof
-    require_one(values, "--metered/--no-metered", *RATES, "--weight", "--compression", "--proof/--no-proof")
+    require_one(
+        values,
+        *("--metered/--no-metered", *RATES, "--weight", "--compression", "--proof/--no-proof"),
+        *("--person-required/--no-person-required", "--allowed-tags"),
+    )
     output.show(on_accounts(config, lambda operator: operator.change_project(project, values)), as_json)
+
+
+def _tags(text: str | None) -> list[str] | None:
+    """None: all."""
+    return None if text in (None, "none") else [tag.strip() for tag in text.split(",") if tag.strip()]
 
 
 @project_commands.command("list")

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from billing.labels import budget_scope
 from billing.periods import PeriodKind
 from serve.cli import output
 from serve.cli.access import on_accounts
@@ -27,18 +28,27 @@ def set_budget(
     workspace: OfWorkspace = None,
     project: OfProject = None,
     key: OfKey = None,
+    person: Annotated[
+        bool, typer.Option("--person", help="With --project: of each person whom its requests name.")
+    ] = False,
+    tag: Annotated[str | None, typer.Option(help="With --project: of its requests with this tag.")] = None,
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
 ) -> None:
-    """Set the budget of a workspace, a project or a key. One that was there gets the new limit and counts on."""
+    """Set the budget of a workspace, a project or a key, or of a project's persons or a tag. One that was there
+    gets the new limit and counts on."""
     given = {"workspace": workspace, "project": project, "key": key}
     named = [(scope, of) for scope, of in given.items() if of is not None]
     if len(named) != 1:
         raise ConfigError("name one of --workspace, --project and --key")
+    try:
+        scope, of = budget_scope(*named[0], person=person, tag=tag)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
     limit = nano_usd(usd, "--usd")
     if limit is None:
         raise ConfigError("--usd: an amount; pith budget remove ends a budget")
-    made = on_accounts(config, lambda operator: operator.set_budget(*named[0], per, limit))
+    made = on_accounts(config, lambda operator: operator.set_budget(scope, of, per, limit, tag))
     output.show(made, as_json)
 
 

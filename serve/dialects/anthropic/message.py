@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -193,6 +193,8 @@ class CountReply(ChargedReply):
 
     def __init__(self, service: ChatService, caller: Caller, chat: PreparedChat, request_id: str) -> None:
         terms = [terms_of_count(chat)]
+        # Free, and the dialect has no person in it.
+        caller = replace(caller, person_required=False)
         super().__init__(service.admissions, caller, request_id, chat.route, terms, logger)
         self._service = service
         self._chat = chat

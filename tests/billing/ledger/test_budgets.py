@@ -14,6 +14,7 @@ from sqlalchemy import Connection, text
 from billing.books.invariants import wrong_counters
 from billing.caller import Caller
 from billing.errors import BudgetExceeded, InvalidAccount, QuotaExceeded, UnknownAccount
+from billing.labels import labelled
 from billing.ledger import budget_settings, budgets
 from billing.ledger.budget_settings import Budgets, BudgetScope
 from billing.ledger.budgets import BudgetState, Spender
@@ -51,7 +52,9 @@ async def budget(
 async def spent(books: Books, caller: Caller) -> list[tuple[int, int]]:
     """Used and held of each budget in its present period, once everything was found to add up."""
     assert await books.differences() == []
-    of = Spender(caller.workspace_id, caller.project_id, caller.key_id)
+    of = Spender(
+        caller.workspace_id, caller.project_id, caller.key_id, caller.person, ",".join(caller.tags) or None
+    )
     found = await books.database.read(partial(budgets.in_force, of=of))
     return [(one.used_nano_usd, one.held_nano_usd) for one in found]
 
@@ -66,6 +69,117 @@ async def test_a_budget_is_held_and_charged_with_its_workspace(books: Books, sco
     await books.ledger.release(given_back, now=books.now)
     assert await spent(books, caller) == [(400, 0)]
     assert await books.money(caller) == (400, 0)
+
+
+def asking(caller: Caller, person: str | None, *tags: str) -> Caller:
+    return labelled(caller, {"user": person, "metadata": {"tags": list(tags)}})
+
+
+async def label_budget(
+    books: Books, caller: Caller, limit: int, period: PeriodKind = "day", tag: str | None = None
+) -> BudgetState:
+    scope: BudgetScope = "person" if tag is None else "tag"
+    return await settings(books).set(scope, caller.project_id, period, limit, tag=tag, now=books.now)
+
+
+async def test_each_person_of_a_project_has_its_budget(books: Books) -> None:
+    caller = await books.new_caller()
+    made = await label_budget(books, caller, 2500)
+    assert (made.scope, made.subject, made.tag) == ("person", caller.project_id, None)
+    assert (made.used_nano_usd, made.remaining_nano_usd) == (None, None)
+    alice, bob, nobody = (asking(caller, name) for name in ("alice", "bob", None))
+    await books.settle(await books.hold(alice, 2500), 2000)
+    with pytest.raises(BudgetExceeded, match=r"^person quota exceeded") as refused:
+        await books.hold(alice)
+    assert refused.value.left_nano_usd == 500 and "alice" not in str(refused.value)
+    hold = await books.hold(bob, 1000)
+    assert await spent(books, alice) == [(2000, 0)]
+    assert await spent(books, bob) == [(0, 1000)]
+    await books.settle(await books.hold(nobody, 9000), 9000)
+    # Its hold is gone: it counts where the event says.
+    await books.at(books.now + timedelta(hours=1))
+    await books.sweep()
+    assert await spent(books, bob) == [(0, 0)]
+    await books.settle(hold, 700)
+    assert await spent(books, bob) == [(700, 0)]
+    events = {(one.person, one.cost_nano_usd, bool(one.budgets)) for one in await books.events()}
+    assert events == {(alice.person, 2000, True), (bob.person, 700, True), (None, 9000, False)}
+
+
+async def test_a_tag_of_a_project_has_a_budget_and_every_one_of_a_request_has_to_have_room(
+    books: Books,
+) -> None:
+    caller = await with_budget(books, 9000, scope="workspace")
+    made = await label_budget(books, caller, 1500, "hour", "research")
+    assert (made.scope, made.subject, made.tag, made.used_nano_usd) == (
+        "tag",
+        caller.project_id,
+        "research",
+        0,
+    )
+    await label_budget(books, caller, 3000, "total")
+    both = asking(caller, "alice", "research", "nightly")
+    await books.settle(await books.hold(both), 1000)
+    assert sorted(await spent(books, both)) == [(1000, 0)] * 3
+    with pytest.raises(BudgetExceeded, match=r"^tag research quota exceeded.*for each hour"):
+        await books.hold(both)
+    await books.hold(asking(caller, "alice", "nightly"), 2000)
+    with pytest.raises(BudgetExceeded, match=r"^person quota exceeded.*in all"):
+        await books.hold(asking(caller, "alice"))
+    other = await books.accounts.create_project(caller.workspace_id, "other", now=books.now)
+    _, token = await books.accounts.keys.create(other.id, "key", now=books.now)
+    beside = await books.accounts.authenticate(token, now=books.now)
+    await books.hold(asking(beside, "alice", "research"), 5000)
+    removed = await settings(books).remove(made.id, now=books.now)
+    assert removed.tag == "research"
+    await books.hold(asking(caller, None, "research"))
+    assert await books.differences() == []
+
+
+async def test_labels_survive_an_outage_and_their_budgets_are_rebuilt(
+    books: Books, outage: FakeOutageDatabase
+) -> None:
+    caller = await books.new_caller()
+    await label_budget(books, caller, 10_000)
+    await label_budget(books, caller, 10_000, tag="research")
+    books.ledger._allowance._nano_usd = 10_000
+    alice = asking(caller, "alice", "research", "b")
+    outage.is_down = True
+    await books.settle(await books.hold(alice), 900)
+    outage.is_down = False
+    await books.ledger.replay_spool()
+    assert await spent(books, alice) == [(900, 0), (900, 0)]
+    (event,) = await books.events()
+    assert (event.person, event.tags, event.offline) == (alice.person, "b,research", True)
+    changing = text("UPDATE budget_counters SET posted_nano_usd = 7")
+    await books.database.write(lambda c: c.execute(changing))
+    assert len((await books.reader().reconcile(books.spool, full=True)).differences) == 2
+    await books.reader().rebuild(actor="test", now=books.now)
+    assert await spent(books, alice) == [(900, 0), (900, 0)]
+
+
+async def test_what_a_project_asks_of_its_requests_is_set_noted_and_known_to_its_callers(
+    books: Books,
+) -> None:
+    caller = await books.new_caller()
+    assert (caller.person_required, caller.allowed_tags) == (False, None)
+    wanted = {"person_required": True, "allowed_tags": ["research", "nightly"]}
+    changed = await books.accounts.change_project(caller.project_id, wanted)
+    assert (changed.person_required, changed.allowed_tags) == (True, ("nightly", "research"))
+    known = await books.accounts.caller_of(caller.key_id, now=books.now)
+    assert (known.person_required, known.allowed_tags) == (True, frozenset({"nightly", "research"}))
+    assert asking(known, "alice").person == asking(caller, "alice").person
+    (noted,) = [one for one in await books.reader().audit_log() if one.action == "project.change"]
+    assert noted.details["allowed_tags"] == [None, ["nightly", "research"]]
+    none = await books.accounts.change_project(caller.project_id, {"allowed_tags": []})
+    assert none.allowed_tags == ()
+    for tags in (["a b"], [f"t{n}" for n in range(101)]):
+        with pytest.raises(InvalidAccount, match="allowed_tags"):
+            await books.accounts.change_project(caller.project_id, {"allowed_tags": tags})
+    scopes: tuple[tuple[BudgetScope, str | None], ...] = (("tag", None), ("tag", "*"), ("person", "research"))
+    for scope, tag in scopes:
+        with pytest.raises(InvalidAccount, match="tag"):
+            await settings(books).set(scope, caller.project_id, "day", 1, tag=tag, now=books.now)
 
 
 async def test_others_of_the_workspace_are_not_counted(books: Books) -> None:

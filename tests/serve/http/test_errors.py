@@ -37,6 +37,7 @@ from billing.errors import (
     UnknownOriginal,
     UsageNotRecorded,
 )
+from billing.labels import InvalidLabel, PersonRequired, TagNotAllowed
 from compression.pipeline.errors import (
     CompressionError,
     CompressionTimedOut,
@@ -96,6 +97,9 @@ ROWS: list[tuple[Exception, int, str, str, dict[str, str]]] = [
         {"Retry-After": "41"},
     ),
     (TooManyWrongKeys(2), 429, "rate_limit_error", "too_many_wrong_keys", {"Retry-After": "2"}),
+    (PersonRequired(), 400, "invalid_request_error", "person_required", {}),
+    (InvalidLabel("user", "must be a string"), 400, "invalid_request_error", "invalid_label", {}),
+    (TagNotAllowed("metadata.tags", "not x"), 400, "invalid_request_error", "tag_not_allowed", {}),
     (UnsupportedOption("store", "not here"), 400, "invalid_request_error", "unsupported_option", {}),
     (UnknownOriginal(), 404, "invalid_request_error", "original_not_found", {}),
     (InvalidBody(ISSUES), 422, "invalid_request_error", "invalid_body", {}),
