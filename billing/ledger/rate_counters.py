@@ -51,13 +51,11 @@ class LedgerCounters(RemoteCounters):
 def _take(connection: Connection, ask: Ask) -> tuple[Answer, Ends]:
     zone = select(now_s(), workspaces.c.time_zone).where(workspaces.c.id == ask.workspace_id)
     at, time_zone = connection.execute(zone).one()
-    windows, ends = [], {}
+    moment, windows, ends = datetime.fromtimestamp(at, UTC), [], {}
     rows = _locked(connection, ask)
     for charge in ask.charges:
-        row, end = (
-            rows[_id(ask, charge)],
-            period_at(charge.per, datetime.fromtimestamp(at, UTC), time_zone).ends_at,
-        )
+        assert charge.per != "minute"
+        row, end = rows[_id(ask, charge)], period_at(charge.per, moment, time_zone).ends_at
         assert end is not None
         # Where the clock was set back, the window goes on that has begun: two would be twice the limit.
         ends[charge] = max(row.ends_at, end.timestamp())
