@@ -16,6 +16,11 @@ class ProjectLimits:
     tokens_per_minute: int | None = None
     max_in_flight: int | None = None
     weight: int = 1
+    # By the hours and days of the workspace's time zone.
+    requests_per_hour: int | None = None
+    requests_per_day: int | None = None
+    tokens_per_hour: int | None = None
+    tokens_per_day: int | None = None
 
     def __post_init__(self) -> None:
         if self.weight is None or self.weight > MAX_WEIGHT:
@@ -25,14 +30,20 @@ class ProjectLimits:
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise ValueError(f"{one.name}: must be an integer of at least 1, or none; not {value!r}")
 
-    @property
-    def unlimited(self) -> bool:
-        return (
-            self.requests_per_minute is None and self.tokens_per_minute is None and self.max_in_flight is None
+    def without_minutes(self) -> ProjectLimits:
+        """Only those by hour and day."""
+        return replace(
+            self,
+            requests_per_minute=None,
+            tokens_per_minute=None,
+            max_in_flight=None,
+            weight=NO_LIMITS.weight,
         )
 
 
 NO_LIMITS = ProjectLimits()
+# The limits among them: what a key may have too.
+RATES = tuple(field.name for field in fields(ProjectLimits) if field.name != "weight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +133,8 @@ class Caller:
             limits_key_id=f"{self.limits_key_id}:{what}",
         )
 
-    def unlimited(self) -> Caller:
-        """Without the limits a minute, of its project and of its key."""
-        return replace(self, limits=NO_LIMITS, key_limits=NO_LIMITS)
+    def without_minutes(self) -> Caller:
+        """Without the limits a minute, of its project and of its key: for requests that nobody waits for."""
+        return replace(
+            self, limits=self.limits.without_minutes(), key_limits=self.key_limits.without_minutes()
+        )

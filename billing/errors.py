@@ -9,11 +9,14 @@ from billing.caller import LimitState
 Span = Literal["total", "month", "week", "day", "hour"]
 LimitName = Literal["requests", "tokens", "in_flight"]
 
+LimitPeriod = Literal["minute", "hour", "day"]
+
 _LIMIT_WORDS: dict[LimitName, str] = {
-    "requests": "{} requests a minute",
-    "tokens": "{} tokens a minute",
+    "requests": "{} requests {}",
+    "tokens": "{} tokens {}",
     "in_flight": "{} requests at the same time",
 }
+_PERIOD_WORDS: dict[LimitPeriod, str] = {"minute": "a minute", "hour": "an hour", "day": "a day"}
 
 
 class BillingError(Exception):
@@ -254,9 +257,16 @@ class RateLimited(BillingError):
     scope: ClassVar[str] = "project"
 
     def __init__(
-        self, *, which: LimitName, limit: int, retry_after_s: int, state: LimitState, amount: int = 1
+        self,
+        *,
+        which: LimitName,
+        limit: int,
+        retry_after_s: int,
+        state: LimitState,
+        amount: int = 1,
+        per: LimitPeriod = "minute",
     ) -> None:
-        words = f"project rate limit exceeded: {_LIMIT_WORDS[which].format(limit)}"
+        words = f"project rate limit exceeded: {_LIMIT_WORDS[which].format(limit, _PERIOD_WORDS[per])}"
         if amount > limit:
             words += (
                 f"; this request may use up to {amount}, which exceeds the limit, so it will always be refused: "

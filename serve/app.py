@@ -240,7 +240,8 @@ def start_service(
     tracing = Tracing(settings.tracing, TraceMetrics(counts))
     spool = Spool(settings.billing.spool_path, max_rows=settings.billing.spool_max_rows)
     ledger = open_ledger(settings, database, spool, lease=lease, written_off=upkeep.write_off)
-    limiter, refusals = open_limiter(settings, run_folder and run_folder / COUNTERS_SOCKET), Refusals()
+    limiter = open_limiter(settings, database, run_folder and run_folder / COUNTERS_SOCKET)
+    refusals = Refusals()
     accounts = _accounts(settings, database)
     api, batches, verifier = build_service(
         settings,
@@ -319,7 +320,7 @@ def build_service(
     `counts`: those of this process; `ask_away`: which models cannot be started."""
     catalog = catalog_of(settings)
     metrics = _metrics(settings, counts or Counts())
-    limiter = limiter or open_limiter(settings)
+    limiter = limiter or open_limiter(settings, database)
     admissions = _admissions(settings, catalog, ledger, limiter, refusals)
     originals = open_originals(settings, database, metrics.originals)
     compressors = compressors or {}

@@ -2,14 +2,14 @@
 
 import secrets
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Select, Table, and_, insert, literal, or_, select, tuple_, update
 from sqlalchemy.engine import Row
 
-from billing.caller import ProjectLimits
+from billing.caller import RATES, ProjectLimits
 from billing.errors import AccountRevoked, UnknownAccount
 from billing.store.schema import preservation_sizes, projects, workspaces
 from billing.usage import month_of
@@ -238,12 +238,7 @@ def revoke(connection: Connection, table: Table, row_id: str, now: datetime) -> 
 
 
 def limit_columns(limits: ProjectLimits) -> dict[str, object]:
-    return {
-        "requests_per_minute": limits.requests_per_minute,
-        "tokens_per_minute": limits.tokens_per_minute,
-        "max_in_flight": limits.max_in_flight,
-        "weight": limits.weight,
-    }
+    return asdict(limits)
 
 
 def _require_active(kind: str, owner: Workspace | Project, *, wanted: str) -> None:
@@ -259,16 +254,11 @@ def check_storable(kind: str, ref: str) -> None:
 
 def project_limits(row: AnyRow) -> ProjectLimits:
     """The project's limits, of a row in which a key's stand beside them."""
-    return ProjectLimits(
-        row.project_requests_per_minute,
-        row.project_tokens_per_minute,
-        row.project_max_in_flight,
-        row.weight,
-    )
+    return ProjectLimits(**{name: getattr(row, f"project_{name}") for name in RATES}, weight=row.weight)
 
 
 def _limits(row: AnyRow) -> ProjectLimits:
-    return ProjectLimits(row.requests_per_minute, row.tokens_per_minute, row.max_in_flight, row.weight)
+    return ProjectLimits(**{name: getattr(row, name) for name in RATES}, weight=row.weight)
 
 
 def _workspace(row: AnyRow) -> Workspace:

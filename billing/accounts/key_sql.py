@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Row, Select, and_, delete, func, insert, or_,
 from billing.accounts import account_sql
 from billing.accounts.account_sql import Page, Project, Workspace, paged
 from billing.accounts.keys import NO_TERMS, KeyTerms, moment_of, terms_of_row
-from billing.caller import Caller
+from billing.caller import RATES, Caller
 from billing.errors import UnknownAccount
 from billing.store.dates import now_s
 from billing.store.rollup_tables import usage_months
@@ -24,7 +24,7 @@ _k = api_keys.c
 _b = api_keys.alias("budget")
 _LIMITS_KEY = func.coalesce(_k.budget_key_id, _k.id)
 _BUDGET = (
-    *("requests_per_minute", "tokens_per_minute", "max_in_flight"),
+    *RATES,
     *("spend_limit_nano_usd", "monthly_limit_nano_usd"),
     *("posted_nano_usd", "held_nano_usd", "month", "month_posted_nano_usd"),
 )
@@ -90,9 +90,7 @@ _STORED_KEY = (
         projects.c.person_required,
         projects.c.allowed_tags,
         account_sql.SIZE_STEP,
-        projects.c.requests_per_minute.label("project_requests_per_minute"),
-        projects.c.tokens_per_minute.label("project_tokens_per_minute"),
-        projects.c.max_in_flight.label("project_max_in_flight"),
+        *(projects.c[name].label(f"project_{name}") for name in RATES),
         projects.c.weight,
         projects.c.revoked_at.label("project_revoked"),
         workspaces.c.revoked_at.label("workspace_revoked"),

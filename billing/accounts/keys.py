@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
-from billing.caller import ALL_POWERS, NO_LIMITS, Caller, KeyPowers, ProjectLimits
+from billing.caller import ALL_POWERS, NO_LIMITS, RATES, Caller, KeyPowers, ProjectLimits
 from billing.errors import BillingError, InvalidAccount, InvalidKey
 
 PREFIX = "pith"
@@ -147,9 +147,7 @@ class KeyTerms:
     def limit_columns(self) -> dict[str, object]:
         """As the row has them on which its limits are: the key's own, or that of the first of rotated keys."""
         return {
-            "requests_per_minute": self.limits.requests_per_minute,
-            "tokens_per_minute": self.limits.tokens_per_minute,
-            "max_in_flight": self.limits.max_in_flight,
+            **{name: getattr(self.limits, name) for name in RATES},
             "spend_limit_nano_usd": self.spend_limit_nano_usd,
             "monthly_limit_nano_usd": self.monthly_limit_nano_usd,
         }
@@ -167,9 +165,9 @@ class KeyChange:
     def applied_to(self, terms: KeyTerms) -> KeyTerms:
         """Raises `InvalidAccount` for a value that no key may have."""
         given = dict(self.values)
-        limits = {name: given.pop(name) for name in _LIMITS if name in given}
+        limits = {name: given.pop(name) for name in RATES if name in given}
         powers = {name: given.pop(f"allowed_{name}") for name in _POWERS if f"allowed_{name}" in given}
-        old = {name: getattr(terms.limits, name) for name in _LIMITS}
+        old = {name: getattr(terms.limits, name) for name in RATES}
         may = {name: getattr(terms.powers, name) for name in _POWERS}
         fields = {name: given.pop(name, getattr(terms, name)) for name in _PLAIN}
         if given:
@@ -179,7 +177,6 @@ class KeyChange:
         )
 
 
-_LIMITS = ("requests_per_minute", "tokens_per_minute", "max_in_flight")
 _POWERS = ("models", "routes")
 _PLAIN = ("expires_at", "spend_limit_nano_usd", "monthly_limit_nano_usd")
 
@@ -211,7 +208,7 @@ def terms_of_row(row: Any) -> KeyTerms:
     return KeyTerms(
         expires_at=moment_of(row.expires_at),
         powers=KeyPowers(_read(row.allowed_models), _read(row.allowed_routes)),
-        limits=ProjectLimits(row.requests_per_minute, row.tokens_per_minute, row.max_in_flight),
+        limits=ProjectLimits(**{name: getattr(row, name) for name in RATES}),
         spend_limit_nano_usd=row.spend_limit_nano_usd,
         monthly_limit_nano_usd=row.monthly_limit_nano_usd,
     )

@@ -1,1 +1,2 @@
-"""Requests and tokens a minute, and requests in flight, counted in memory or in Redis."""
+"""Requests and tokens by minute, hour and day, and requests in flight: those a minute and in flight counted in memory
+or in Redis."""

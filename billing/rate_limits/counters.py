@@ -1,13 +1,20 @@
-"""Counters behind rate limits: a sliding minute as two counts, what a store is asked, and a store in memory."""
+"""Counters behind rate limits: a sliding minute as two counts, an hour or a day as one, what a store is asked, a store
+in memory, and what other stores have in common."""
 
+import asyncio
+import logging
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from math import ceil, floor
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar, get_args
 
 from billing.caller import WindowState
+from billing.errors import LimitPeriod, LimitsUnavailable
 
+T = TypeVar("T")
+log = logging.getLogger(__name__)
 WINDOW_S = 60
 # Sums of shares carry rounding errors far below this, and counts are whole.
 ROUNDING = 1e-6
@@ -47,6 +54,20 @@ class Window:
         return WindowState(self.limit, remaining, max(0.0, windows_left * WINDOW_S - self.elapsed_s))
 
 
+@dataclass(frozen=True, slots=True)
+class PeriodWindow(Window):
+    """An hour or a day, of which nothing counts any more once it has ended, in `ends_in_s`."""
+
+    ends_in_s: float
+
+    def wait_s(self, amount: int) -> float:
+        return 0.0 if self.admits(amount) else self.ends_in_s
+
+    @property
+    def state(self) -> WindowState:
+        return WindowState(self.limit, max(0, self.limit - self.current), self.ends_in_s)
+
+
 def retry_after_s(window: Window, amount: int) -> int:
     """`Retry-After` in whole seconds, at least one."""
     return max(1, ceil(window.wait_s(amount) - ROUNDING))
@@ -58,15 +79,17 @@ def _decay_s(count: int, target: int) -> float:
 
 
 CountedLimit = Literal["requests", "tokens"]
+KINDS: tuple[CountedLimit, ...] = get_args(CountedLimit)
 
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """An amount to be counted against one limit a minute."""
+    """An amount to be counted against one limit."""
 
     kind: CountedLimit
     limit: int
     amount: int
+    per: LimitPeriod = "minute"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +102,8 @@ class Ask:
     elapsed_s: float
     charges: tuple[Charge, ...]
     max_in_flight: int | None
+    # Whose time zone its hours and days are of.
+    workspace_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +123,60 @@ class Counters(Protocol):
         ...
 
     async def give_back(self, ask: Ask, unused: Mapping[CountedLimit, int]) -> None:
-        """Frees the slot and takes `unused` off the minute that counted it, once for each ask that was granted."""
+        """Frees the slot and takes `unused` off the windows that counted it, once for each ask that was granted."""
         ...
 
     async def close(self) -> None: ...
+
+
+class RemoteCounters(ABC):
+    """Counts somewhere else, in steps that are never left half done: one whose request is cancelled goes on."""
+
+    def __init__(self) -> None:
+        self._calls: set[asyncio.Task[Any]] = set()
+
+    @abstractmethod
+    async def _taken(self, ask: Ask) -> Answer: ...
+
+    @abstractmethod
+    async def _given_back(self, ask: Ask, unused: Mapping[CountedLimit, int]) -> None: ...
+
+    async def take(self, ask: Ask) -> Answer:
+        taking = self._begin(self._taken(ask))
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            # It may still be counted, and only this call knows: undo it from here.
+            self._begin(self._undo(taking, ask))
+            raise
+
+    async def give_back(self, ask: Ask, unused: Mapping[CountedLimit, int]) -> None:
+        await asyncio.shield(self._begin(self._given_back(ask, unused)))
+
+    async def close(self) -> None:
+        while self._calls:
+            await asyncio.gather(*self._calls, return_exceptions=True)
+
+    async def _undo(self, taking: asyncio.Task[Answer], ask: Ask) -> None:
+        await asyncio.wait([taking])
+        if taking.cancelled() or taking.exception() is not None or not taking.result().granted:
+            return
+        try:
+            await self._given_back(ask, {charge.kind: charge.amount for charge in ask.charges})
+        except LimitsUnavailable as error:
+            log.warning("a finished request of project %s is still counted: %s", ask.project_id, error)
+
+    def _begin(self, call: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.create_task(call)
+        self._calls.add(task)
+        task.add_done_callback(self._forget)
+        return task
+
+    def _forget(self, done: asyncio.Task[Any]) -> None:
+        self._calls.discard(done)
+        if not done.cancelled():
+            # Retrieved here too: the task that awaited it may have been cancelled.
+            done.exception()
 
 
 class MemoryCounters:

@@ -1,4 +1,5 @@
-"""Rate limits of projects: requests and tokens a minute, and requests in flight, all or nothing."""
+"""Rate limits of projects and keys: requests and tokens by minute, hour and day, and requests in flight, all or
+nothing."""
 
 from __future__ import annotations
 
@@ -6,15 +7,17 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import ClassVar, Literal
 from weakref import WeakValueDictionary
 
 from billing.caller import Caller, LimitState, WindowState
-from billing.errors import LimitsUnavailable, RateLimited
+from billing.errors import LimitPeriod, LimitsUnavailable, RateLimited
 from billing.rate_limits.counters import (
+    KINDS,
     WINDOW_S,
     Answer,
     Ask,
@@ -61,6 +64,9 @@ NO_STATE = LimitState(requests=None, tokens=None)
 SHARED_SCHEMES = ("redis", "rediss", "unix")
 # After the store failed: how long this server counts on its own before it asks the store again.
 PAUSE_S = 1.0
+_MINUTE: tuple[LimitPeriod, ...] = ("minute",)
+# Counted in the ledger, shortest first.
+_LONGER: tuple[LimitPeriod, ...] = ("hour", "day")
 
 CountTokens = Callable[[], Awaitable[int]]
 OutagePolicy = Literal["refuse", "allow"]
@@ -80,15 +86,26 @@ class Admission:
 
 
 class RateLimits:
-    """The limiter of one server. Its counts are its own unless `counters` are of a store that several share.
+    """The limiter of one server. Its counts are its own unless `counters` are of a store that several share; those by
+    hour and day are in `longer`.
 
-    While that store is down, `on_outage` decides: requests with a limit are refused, or each server counts on its own.
+    While a store is down, `on_outage` decides: requests with a limit are refused, or each server counts on its own, and
+    nothing by hour and day.
     """
 
-    def __init__(self, counters: Counters | None = None, *, on_outage: OutagePolicy = "refuse") -> None:
-        self._counters = counters or MemoryCounters()
+    def __init__(
+        self,
+        counters: Counters | None = None,
+        *,
+        longer: Counters | None = None,
+        on_outage: OutagePolicy = "refuse",
+    ) -> None:
+        self._stores: dict[tuple[LimitPeriod, ...], Counters | None] = {
+            _MINUTE: counters or MemoryCounters(),
+            _LONGER: longer,
+        }
         self._own = MemoryCounters() if on_outage == "allow" else None
-        self._ask_again_at = 0.0
+        self._ask_again_at = {_MINUTE: 0.0, _LONGER: 0.0}
         self._counting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def admit(
@@ -106,55 +123,62 @@ class RateLimits:
         Raises `RateLimited`, and then nothing was counted, `LimitsUnavailable`, or what `count_tokens` raises.
         """
         asked = _Asked(caller, tokens_bound, tokens_least or tokens_bound, count_tokens, now)
-        if caller.key_limits.unlimited:
-            return await self._counted_by(asked)
+        admissions = []
+        async with AsyncExitStack() as refused:
+            for asks in (asked, replace(asked, periods=_LONGER)):
+                for admit in (self._admitted_by_key, self._admitted_by):
+                    admission = await admit(asks)
+                    refused.push_async_callback(admission.undo)
+                    admissions.append(admission)
+            refused.pop_all()
+        return _Admissions(admissions)
+
+    async def _admitted_by_key(self, asked: _Asked) -> Admission:
         try:
-            of_key = await self._counted_by(replace(asked, caller=counted_by_key(caller)))
+            return await self._admitted_by(replace(asked, caller=counted_by_key(asked.caller)))
         except RateLimited as refused:
             raise KeyRateLimited(refused) from None
-        try:
-            of_project = await self._counted_by(asked)
-        except BaseException:
-            await of_key.undo()
-            raise
-        return _BothAdmissions(of_key, of_project)
 
-    async def _counted_by(self, asked: _Asked) -> Admission:
-        if asked.caller.limits.unlimited:
+    async def _admitted_by(self, asked: _Asked) -> Admission:
+        ask = asked.ask(asked.tokens_bound)
+        if not ask.charges and ask.max_in_flight is None:
             return _UNLIMITED
+        store = self._stores[asked.periods]
+        assert store is not None, "nothing counts limits by hour and day here"
         if self._own is None:
-            return await self._admitted(self._counters, asked)
-        if time.monotonic() >= self._ask_again_at:
+            return await self._admitted(store, asked, ask)
+        if time.monotonic() >= self._ask_again_at[asked.periods]:
             try:
-                return await self._admitted(self._counters, asked)
+                return await self._admitted(store, asked, ask)
             except LimitsUnavailable as error:
                 log.warning("this server counts on its own for now: %s", error)
-                self._ask_again_at = time.monotonic() + PAUSE_S
-        return await self._admitted(self._own, asked)
+                self._ask_again_at[asked.periods] = time.monotonic() + PAUSE_S
+        return _UNLIMITED if asked.periods is _LONGER else await self._admitted(self._own, asked, ask)
 
-    async def state(self, caller: Caller, *, now: datetime) -> LimitState:
-        """The rest of the caller's limits; nothing is counted. Raises `LimitsUnavailable`."""
-        asked = _ask(caller, 0, now)
-        if not asked.charges:
-            return NO_STATE
-        # More than the limit is never granted, so this counts nothing and takes no place in flight.
-        charges = tuple(replace(charge, amount=charge.limit + 1) for charge in asked.charges)
-        answer = await self._counters.take(replace(asked, charges=charges, max_in_flight=None))
-        windows = zip(charges, answer.windows, strict=True)
-        return _state({charge.kind: window for charge, window in windows})
+    async def state(self, caller: Caller, *, now: datetime) -> dict[str, WindowState]:
+        """The rest of the caller's limits, by their names; nothing is counted. Raises `LimitsUnavailable`."""
+        found = {}
+        for periods, store in self._stores.items():
+            asked = _Asked(caller, 0, 0, None, now, periods).ask(0)
+            if asked.charges and store is not None:
+                # More than the limit is never granted, so this counts nothing and takes no place in flight.
+                charges = tuple(replace(charge, amount=charge.limit + 1) for charge in asked.charges)
+                answer = await store.take(replace(asked, charges=charges, max_in_flight=None))
+                for charge, window in zip(charges, answer.windows, strict=True):
+                    found[f"{charge.kind}_per_{charge.per}"] = window.state
+        return found
 
-    async def _admitted(self, counters: Counters, asked: _Asked) -> Admission:
-        ask = _ask(asked.caller, asked.tokens_bound, asked.now)
+    async def _admitted(self, counters: Counters, asked: _Asked, ask: Ask) -> Admission:
         answer = await counters.take(ask)
         if answer.granted:
             return _admission(counters, ask, answer)
-        least = _ask(asked.caller, asked.tokens_least, asked.now)
+        least = asked.ask(asked.tokens_least)
         if asked.count is None or _refuses(least, answer):
             raise _refusal(least, answer)
         loop = asyncio.get_running_loop()
         began = loop.time()
         exact = await self._counted(asked.caller.project_id, asked.count)
-        ask = _ask(asked.caller, exact, asked.now + timedelta(seconds=loop.time() - began))
+        ask = replace(asked, now=asked.now + timedelta(seconds=loop.time() - began)).ask(exact)
         answer = await counters.take(ask)
         if not answer.granted:
             raise _refusal(ask, answer)
@@ -169,22 +193,25 @@ class RateLimits:
             return await count()
 
     async def close(self) -> None:
-        await self._counters.close()
+        for store in self._stores.values():
+            if store is not None:
+                await store.close()
 
 
-class _BothAdmissions(Admission):
-    """By the key's limits and by the project's."""
+class _Admissions(Admission):
+    """By the key's limits and by the project's, a minute; then by those by hour and day, which clients are told of
+    where they have none a minute."""
 
-    def __init__(self, of_key: Admission, of_project: Admission) -> None:
-        super().__init__(tighter(of_key.headers_state, of_project.headers_state))
-        self._admissions = of_key, of_project
+    def __init__(self, admissions: list[Admission]) -> None:
+        of_key, of_project, *longer = (admission.headers_state for admission in admissions)
+        told, others = tighter(of_key, of_project), tighter(*longer)
+        super().__init__(LimitState(told.requests or others.requests, told.tokens or others.tokens))
+        self._admissions = admissions
 
     async def done(self, actual_tokens: int) -> None:
-        of_key, of_project = self._admissions
-        try:
-            await of_key.done(actual_tokens)
-        finally:
-            await of_project.done(actual_tokens)
+        async with AsyncExitStack() as all_of_them:
+            for admission in self._admissions:
+                all_of_them.push_async_callback(admission.done, actual_tokens)
 
 
 class _LimitedAdmission(Admission):
@@ -237,23 +264,6 @@ def open_counters(uri: str) -> Counters:
     return RedisCounters(uri)
 
 
-def _ask(caller: Caller, tokens_bound: int, now: datetime) -> Ask:
-    minute, elapsed_s = divmod(now.timestamp(), WINDOW_S)
-    charges = []
-    if caller.limits.requests_per_minute is not None:
-        charges.append(Charge("requests", caller.limits.requests_per_minute, 1))
-    if caller.limits.tokens_per_minute is not None:
-        charges.append(Charge("tokens", caller.limits.tokens_per_minute, tokens_bound))
-    return Ask(
-        ticket=secrets.token_hex(8),
-        project_id=caller.project_id,
-        minute=int(minute),
-        elapsed_s=elapsed_s,
-        charges=tuple(charges),
-        max_in_flight=caller.limits.max_in_flight,
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class _Asked:
     caller: Caller
@@ -261,13 +271,33 @@ class _Asked:
     tokens_least: int
     count: CountTokens | None
     now: datetime
+    periods: tuple[LimitPeriod, ...] = _MINUTE
+
+    def ask(self, tokens: int) -> Ask:
+        """With so many tokens, what is asked of the store of these periods."""
+        limits, amounts = self.caller.limits, {"requests": 1, "tokens": tokens}
+        minute, elapsed_s = divmod(self.now.timestamp(), WINDOW_S)
+        return Ask(
+            ticket=secrets.token_hex(8),
+            project_id=self.caller.project_id,
+            minute=int(minute),
+            elapsed_s=elapsed_s,
+            charges=tuple(
+                Charge(kind, limit, amounts[kind], per)
+                for kind in KINDS
+                for per in self.periods
+                if (limit := getattr(limits, f"{kind}_per_{per}")) is not None
+            ),
+            max_in_flight=limits.max_in_flight if self.periods is _MINUTE else None,
+            workspace_id=self.caller.workspace_id,
+        )
 
 
 def _admission(counters: Counters, ask: Ask, answer: Answer) -> Admission:
-    after = {
-        charge.kind: Window(window.limit, window.previous, window.current + charge.amount, window.elapsed_s)
+    after = (
+        (charge, replace(window, current=window.current + charge.amount))
         for charge, window in zip(ask.charges, answer.windows, strict=True)
-    }
+    )
     return _LimitedAdmission(counters, ask, _state(after))
 
 
@@ -279,26 +309,29 @@ def _refuses(ask: Ask, answer: Answer) -> bool:
 
 def _refusal(ask: Ask, answer: Answer) -> RateLimited:
     """Names the limit that takes longest to have room, with the counts as they are without this request."""
-    asked = {
-        charge.kind: (window, charge.amount)
-        for charge, window in zip(ask.charges, answer.windows, strict=True)
-    }
-    state = _state({kind: window for kind, (window, _) in asked.items()})
-    waits = {
-        kind: retry_after_s(window, amount)
-        for kind, (window, amount) in asked.items()
-        if not window.admits(amount)
-    }
-    if answer.in_flight_full or not waits:
-        wait_s = max([1, *waits.values()])
+    asked = list(zip(ask.charges, answer.windows, strict=True))
+    full = [pair for pair in asked if not pair[1].admits(pair[0].amount)]
+    # Of windows of one kind, clients are told of the one that they have to wait for.
+    full.sort(key=lambda pair: -retry_after_s(pair[1], pair[0].amount))
+    state = _state([*full, *asked])
+    waits = [retry_after_s(window, charge.amount) for charge, window in full]
+    if answer.in_flight_full or not full:
+        wait_s = max([1, *waits])
         return RateLimited(which="in_flight", limit=ask.max_in_flight or 0, retry_after_s=wait_s, state=state)
-    longest = max(waits, key=lambda kind: waits[kind])
-    window, amount = asked[longest]
+    charge, window = full[0]
     return RateLimited(
-        which=longest, limit=window.limit, amount=amount, retry_after_s=waits[longest], state=state
+        which=charge.kind,
+        limit=window.limit,
+        amount=charge.amount,
+        retry_after_s=waits[0],
+        state=state,
+        per=charge.per,
     )
 
 
-def _state(windows: Mapping[CountedLimit, Window]) -> LimitState:
-    requests, tokens = windows.get("requests"), windows.get("tokens")
-    return LimitState(requests.state if requests else None, tokens.state if tokens else None)
+def _state(windows: Iterable[tuple[Charge, Window]]) -> LimitState:
+    """The first of each kind."""
+    found: dict[CountedLimit, WindowState] = {}
+    for charge, window in windows:
+        found.setdefault(charge.kind, window.state)
+    return LimitState(found.get("requests"), found.get("tokens"))

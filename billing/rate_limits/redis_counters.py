@@ -6,8 +6,8 @@ A script is Redis's transaction, so what is let in is exactly the limit however 
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Coroutine, Mapping
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Mapping
+from typing import TypeVar
 
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
@@ -17,7 +17,15 @@ from redis.exceptions import RedisError
 from redis.maint_notifications import MaintNotificationsConfig
 
 from billing.errors import LimitsUnavailable
-from billing.rate_limits.counters import ROUNDING, WINDOW_S, Answer, Ask, CountedLimit, Window
+from billing.rate_limits.counters import (
+    ROUNDING,
+    WINDOW_S,
+    Answer,
+    Ask,
+    CountedLimit,
+    RemoteCounters,
+    Window,
+)
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -70,10 +78,11 @@ redis.call('PEXPIRE', KEYS[1], math.ceil(ARGV[1] * 1000))
 """
 
 
-class RedisCounters:
+class RedisCounters(RemoteCounters):
     """A slot in flight is a lease, renewed while its request runs: the slots of a dead server free themselves."""
 
     def __init__(self, url: str, *, timeout_s: float = 2.0, lease_s: float = 30.0) -> None:
+        super().__init__()
         self._timeout_s = timeout_s
         self._lease_s = lease_s
         self._client = Redis.from_pool(_pool(url, timeout_s))
@@ -82,26 +91,11 @@ class RedisCounters:
         self._renew = self._client.register_script(_RENEW)
         self._leases: dict[str, str] = {}
         self._renewing: asyncio.Task[None] | None = None
-        self._calls: set[asyncio.Task[Any]] = set()
-
-    async def take(self, ask: Ask) -> Answer:
-        taking = self._begin(self._taken(ask))
-        try:
-            return await asyncio.shield(taking)
-        except asyncio.CancelledError:
-            # The script may still be running, and only this call knows what it counts: undo it from here.
-            self._begin(self._undo(taking, ask))
-            raise
-
-    async def give_back(self, ask: Ask, unused: Mapping[CountedLimit, int]) -> None:
-        # Runs to its end even if the request that gives it back is cancelled.
-        await asyncio.shield(self._begin(self._given_back(ask, unused)))
 
     async def close(self) -> None:
         if self._renewing is not None:
             self._renewing.cancel()
-        while self._calls:
-            await asyncio.gather(*self._calls, return_exceptions=True)
+        await super().close()
         await self._client.aclose()
 
     async def _taken(self, ask: Ask) -> Answer:
@@ -125,15 +119,6 @@ class RedisCounters:
         self._leases.pop(ask.ticket, None)
         keys = [_slots(ask.project_id), *(_counter(ask, kind, ask.minute) for kind in unused)]
         await self._ask_redis(self._give_back(keys=keys, args=[ask.ticket, *unused.values()]))
-
-    async def _undo(self, taking: asyncio.Task[Answer], ask: Ask) -> None:
-        await asyncio.wait([taking])
-        if taking.cancelled() or taking.exception() is not None or not taking.result().granted:
-            return
-        try:
-            await self._given_back(ask, {charge.kind: charge.amount for charge in ask.charges})
-        except LimitsUnavailable as error:
-            log.warning("a finished request of project %s is still counted: %s", ask.project_id, error)
 
     def _keep_lease(self, ask: Ask) -> None:
         self._leases[ask.ticket] = ask.project_id
@@ -165,18 +150,6 @@ class RedisCounters:
             # A timeout is an OSError. What the driver says names addresses: it is the log's, not the caller's.
             log.warning("Redis did not answer: %s: %s", type(error).__name__, error)
             raise LimitsUnavailable("the rate-limit storage is unavailable") from error
-
-    def _begin(self, call: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task = asyncio.create_task(call)
-        self._calls.add(task)
-        task.add_done_callback(self._forget)
-        return task
-
-    def _forget(self, done: asyncio.Task[Any]) -> None:
-        self._calls.discard(done)
-        if not done.cancelled():
-            # Retrieved here too: the task that awaited it may have been cancelled.
-            done.exception()
 
 
 def _pool(url: str, timeout_s: float) -> BlockingConnectionPool:

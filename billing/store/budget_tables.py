@@ -1,4 +1,5 @@
-"""Tables of budgets and of what each has in its periods, as SQLAlchemy Core sees them."""
+"""Tables of budgets and of rate limits by hour and day, with what each has in its periods, as SQLAlchemy Core sees
+them."""
 
 from sqlalchemy import BigInteger, Column, Double, ForeignKey, Index, String, Table, UniqueConstraint
 
@@ -38,4 +39,14 @@ budget_counters = Table(
     Column("ends_at", Double),
     Index("ix_budget_counters_budget_id", "budget_id"),
     Index("ix_budget_counters_ends_at", "ends_at"),
+)
+
+# A row for each limit of requests or tokens by hour or day of a project or a key, once it has counted something.
+rate_counters = Table(
+    "rate_counters",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    # The hour or day that is counted, by its end, in seconds since 1970 by the database's clock.
+    Column("ends_at", Double, nullable=False),
+    Column("used", BigInteger, nullable=False),
 )

@@ -25,6 +25,7 @@ from sqlalchemy import (
     text,
 )
 
+from billing.caller import RATES
 from billing.store import batch_tables as batch_tables
 from billing.store import budget_tables as budget_tables
 from billing.store import log_tables as log_tables
@@ -69,9 +70,7 @@ projects = Table(
     Column("workspace_id", String(32), ForeignKey("workspaces.id"), nullable=False),
     Column("name", String(64), nullable=False),
     Column("metered", Boolean, nullable=False),
-    Column("requests_per_minute", BigInteger),
-    Column("tokens_per_minute", BigInteger),
-    Column("max_in_flight", BigInteger),
+    *(Column(name, BigInteger) for name in RATES),
     Column("weight", Integer, nullable=False, server_default="1"),
     Column("created_at", UtcDateTime, nullable=False),
     Column("revoked_at", UtcDateTime),
@@ -102,9 +101,7 @@ api_keys = Table(
     Column("allowed_models", Text),
     Column("allowed_routes", Text),
     # Those of rotated keys are on the row of the first of them, which `budget_key_id` names.
-    Column("requests_per_minute", BigInteger),
-    Column("tokens_per_minute", BigInteger),
-    Column("max_in_flight", BigInteger),
+    *(Column(name, BigInteger) for name in RATES),
     Column("spend_limit_nano_usd", BigInteger),
     Column("monthly_limit_nano_usd", BigInteger),
     # Of a key with a spend limit, as on its workspace's row. Without one `month` is NULL, and nothing is counted here.

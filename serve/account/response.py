@@ -11,7 +11,7 @@ from pydantic import AliasGenerator, BaseModel, BeforeValidator, ConfigDict, Fie
 from billing.books.preservation import Preservation
 from billing.books.saving import Dimension
 from billing.books.usage_report import PeriodUsage, UsageSum
-from billing.caller import Caller, LimitState, ProjectLimits
+from billing.caller import RATES, Caller, ProjectLimits, WindowState
 from billing.ledger.balances import Spending
 from billing.ledger.budget_settings import BudgetScope
 from billing.ledger.budgets import BudgetState
@@ -223,7 +223,7 @@ class Spend(_Answer):
 
 
 class Window(_Answer):
-    """A limit a minute, over a sliding minute."""
+    """A limit over a sliding minute, or an hour or a day of the workspace's time zone."""
 
     limit: int
     remaining: int
@@ -242,6 +242,10 @@ class Rates(_Answer):
     requests_per_minute: Window | None
     tokens_per_minute: Window | None
     max_in_flight: InFlight | None
+    requests_per_hour: Window | None
+    requests_per_day: Window | None
+    tokens_per_hour: Window | None
+    tokens_per_day: Window | None
 
 
 class KeyLimits(Rates):
@@ -339,8 +343,8 @@ def limits_in_force(
     caller: Caller,
     spending: Spending,
     budgets: Sequence[BudgetState],
-    of_project: LimitState,
-    of_key: LimitState,
+    of_project: Mapping[str, WindowState],
+    of_key: Mapping[str, WindowState],
 ) -> Limits:
     own = {"total": spending.key_total, "month": spending.key_month}
     return Limits.model_validate(
@@ -354,10 +358,7 @@ def limits_in_force(
     )
 
 
-def _rates(limits: ProjectLimits, state: LimitState) -> dict[str, Any]:
+def _rates(limits: ProjectLimits, states: Mapping[str, WindowState]) -> dict[str, Any]:
     most = limits.max_in_flight
-    return {
-        "requests_per_minute": state.requests,
-        "tokens_per_minute": state.tokens,
-        "max_in_flight": None if most is None else {"limit": most},
-    }
+    in_flight = None if most is None else {"limit": most}
+    return dict.fromkeys(RATES) | dict(states) | {"max_in_flight": in_flight}

@@ -161,14 +161,14 @@ class LineRunner:
         return self.store.ending(claimed, "completed", completed_line(custom_id, request_id, body), tokens)
 
     async def _caller(self, claimed: ClaimedLine) -> Caller:
-        """Whoever made the batch, as its key is now: at the batch's prices, and without the limits of requests that
-        somebody waits for. Raises `InvalidKey` and `RouteNotAllowed`."""
+        """Whoever made the batch, as its key is now: at the batch's prices, and without the limits a minute, which are
+        of requests that somebody waits for. Raises `InvalidKey` and `RouteNotAllowed`."""
         batch = claimed.batch
         caller = await self.accounts.caller_of(batch.key_id, now=self.clock())
         for path in (BATCHES_PATH, f"{PREFIX}{plain_path(batch.endpoint)}"):
             require_route(caller, route_name(path))
         terms = PriceTerms(batch.pricing_version, batch.price_ppm)
-        return replace(caller.unlimited(), price_terms=terms, background=True)
+        return replace(caller.without_minutes(), price_terms=terms, background=True)
 
     async def _asked(self, claimed: ClaimedLine) -> AskedLine:
         content = await asyncio.to_thread(self._read, claimed)

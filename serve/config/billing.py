@@ -73,7 +73,8 @@ class BillingSettings(Section):
     )
     rate_limit_outage: Literal["refuse", "allow"] = Field(
         "refuse",
-        description="Without Redis: refuse projects that have limits (503), or allow what each replica counts itself.",
+        description="Without Redis, or for limits by hour and day without the ledger: refuse (503), or allow what each "
+        "replica counts.",
     )
     archive: ArchiveSettings = ArchiveSettings()
     service_tiers: dict[Literal["flex", "priority"], Factor] = Field(

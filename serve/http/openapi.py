@@ -97,7 +97,8 @@ _WHEN_IN_A_DIALECT = {
 }
 RATE_LIMIT_HEADERS: dict[str, Any] = {
     f"x-ratelimit-{what}-{kind}": {
-        "description": f"{words} of the project's {kind} a minute; present only if the project has this limit.",
+        "description": f"{words} of the project's {kind} a minute, or by the hour or day that refuses; present only if "
+        "the project has this limit.",
         "schema": {"type": "string"},
     }
     for kind in ("requests", "tokens")

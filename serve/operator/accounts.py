@@ -61,6 +61,10 @@ class Project(View):
     requests_per_minute: int | None = found_at("limits", "requests_per_minute")
     tokens_per_minute: int | None = found_at("limits", "tokens_per_minute")
     max_in_flight: int | None = found_at("limits", "max_in_flight")
+    requests_per_hour: int | None = found_at("limits", "requests_per_hour")
+    requests_per_day: int | None = found_at("limits", "requests_per_day")
+    tokens_per_hour: int | None = found_at("limits", "tokens_per_hour")
+    tokens_per_day: int | None = found_at("limits", "tokens_per_day")
     weight: int = found_at("limits", "weight")
     created_at: At
     revoked_at: At | None
@@ -115,6 +119,10 @@ class Key(View):
     requests_per_minute: int | None = found_at("terms", "limits", "requests_per_minute")
     tokens_per_minute: int | None = found_at("terms", "limits", "tokens_per_minute")
     max_in_flight: int | None = found_at("terms", "limits", "max_in_flight")
+    requests_per_hour: int | None = found_at("terms", "limits", "requests_per_hour")
+    requests_per_day: int | None = found_at("terms", "limits", "requests_per_day")
+    tokens_per_hour: int | None = found_at("terms", "limits", "tokens_per_hour")
+    tokens_per_day: int | None = found_at("terms", "limits", "tokens_per_day")
     spend_limit_usd: ShortUsd | None = found_at("terms", "spend_limit_nano_usd")
     monthly_limit_usd: ShortUsd | None = found_at("terms", "monthly_limit_nano_usd")
     posted_usd: ShortUsd | None = found_at("balance", "posted_nano_usd")

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from billing.accounts.account_sql import Page
 from billing.accounts.keys import MAX_LIMIT_NANO_USD, NO_TERMS, KeyChange, KeyTerms, RouteName
 from billing.adjustments.adjustment import Kind
-from billing.caller import MAX_WEIGHT, ProjectLimits
+from billing.caller import MAX_WEIGHT, RATES, ProjectLimits
 from billing.collections.collection import State
 from billing.price import NANO_PER_USD
 from billing.webhooks.endpoint import MAX_URL_CHARS, EventType
@@ -20,13 +20,6 @@ MOST_USD = Decimal(MAX_LIMIT_NANO_USD) / NANO_PER_USD
 Usd = Annotated[Decimal, Field(ge=0, le=MOST_USD, decimal_places=9, max_digits=19, description="US dollars.")]
 Rate = Annotated[int, Field(ge=1, le=2**53, strict=True)]
 Name = Annotated[str, Field(min_length=1, max_length=64)]
-_KEY_LIMITS = (
-    "requests_per_minute",
-    "tokens_per_minute",
-    "max_in_flight",
-    "allowed_models",
-    "allowed_routes",
-)
 
 
 def utc(moment: datetime | None) -> datetime | None:
@@ -78,11 +71,18 @@ class NewWorkspace(WorkspaceChange):
     name: Name
 
 
-class ProjectChange(AdminBody):
-    metered: bool | None = Field(None, description="Whether usage is recorded and charged.")
+class RateLimits(AdminBody):
     requests_per_minute: Rate | None = None
     tokens_per_minute: Rate | None = None
     max_in_flight: Rate | None = None
+    requests_per_hour: Rate | None = None
+    requests_per_day: Rate | None = None
+    tokens_per_hour: Rate | None = None
+    tokens_per_day: Rate | None = None
+
+
+class ProjectChange(RateLimits):
+    metered: bool | None = Field(None, description="Whether usage is recorded and charged.")
     weight: Annotated[int, Field(ge=1, le=MAX_WEIGHT, strict=True)] | None = None
     compression: dict[str, Any] | None = Field(
         None, description="How its chats are compressed unless a request says so itself; null: not at all."
@@ -118,20 +118,17 @@ class NewProject(ProjectChange):
     name: Name
 
 
-class KeySettings(AdminBody):
+class KeySettings(RateLimits):
     expires_at: Annotated[AwareDatetime | None, AfterValidator(utc)] = Field(
         None, description="By the database's clock; null: never."
     )
     allowed_models: list[str] | None = Field(None, max_length=100, description="null: all.")
     allowed_routes: list[RouteName] | None = Field(None, description="null: all.")
-    requests_per_minute: Rate | None = None
-    tokens_per_minute: Rate | None = None
-    max_in_flight: Rate | None = None
     spend_limit_usd: Usd | None = None
     monthly_limit_usd: Usd | None = None
 
     def change(self) -> KeyChange:
-        values = self.given("expires_at", *_KEY_LIMITS)
+        values = self.given("expires_at", "allowed_models", "allowed_routes", *RATES)
         for name in ("spend_limit", "monthly_limit"):
             if f"{name}_usd" in self.model_fields_set:
                 values[f"{name}_nano_usd"] = nano_usd(getattr(self, f"{name}_usd"))

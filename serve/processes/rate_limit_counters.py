@@ -15,8 +15,10 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from billing.errors import LimitsUnavailable
+from billing.ledger.rate_counters import LedgerCounters
 from billing.rate_limits.counters import Answer, Ask, CountedLimit, Counters
 from billing.rate_limits.rate_limits import RateLimits, open_counters
+from billing.store.database import Database
 from serve.config.billing import IN_MEMORY
 from serve.config.settings import Settings
 
@@ -196,8 +198,10 @@ class CountersServer:
         return Answered(asked.number)
 
 
-def open_limiter(settings: Settings, socket: Path | None = None) -> RateLimits:
-    """The rate limits, counted where the settings say: `memory://` at the coordinator's socket, if any."""
+def open_limiter(settings: Settings, database: Database, socket: Path | None = None) -> RateLimits:
+    """The rate limits, counted where the settings say: `memory://` at the coordinator's socket, if any; those by hour
+    and day in the ledger."""
     storage = settings.billing.rate_limit_storage
     counters = SharedCounters(socket) if socket and storage == IN_MEMORY else open_counters(storage)
-    return RateLimits(counters, on_outage=settings.billing.rate_limit_outage)
+    longer, on_outage = LedgerCounters(database), settings.billing.rate_limit_outage
+    return RateLimits(counters, longer=longer, on_outage=on_outage)

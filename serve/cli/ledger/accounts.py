@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
+from functools import wraps
+from inspect import Parameter, signature
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from billing.caller import MAX_WEIGHT, ProjectLimits
+from billing.caller import MAX_WEIGHT, RATES, ProjectLimits
 from billing.price import NANO_PER_USD
 from billing.usage import now
 from serve.cli import output
@@ -113,10 +117,24 @@ def spend_limits(limit_usd: str | None, monthly_limit_usd: str | None) -> dict[s
     }
 
 
-def rates(*limits: int | None) -> dict[str, Any]:
-    """The limits of `RATES` that were given, of which 0 is none."""
-    names = (option.removeprefix("--").replace("-", "_") for option in RATES)
-    return {name: limit or None for name, limit in zip(names, limits, strict=True) if limit is not None}
+# Rate limits by their names; None: no limit.
+Rates = dict[str, int | None]
+RateLimit = Annotated[int | None, typer.Option(min=0, help="0 for no limit.")]
+
+
+def with_rates(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with an option for each rate limit in the place of `rates`, which are those that are given."""
+
+    @wraps(command)
+    def with_options(**given: Any) -> None:
+        limits = {name: given.pop(name) for name in RATES}
+        command(**given, rates={name: limit or None for name, limit in limits.items() if limit is not None})
+
+    own = signature(command, eval_str=True)
+    options = [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=RateLimit) for name in RATES]
+    parameters = (options if name == "rates" else [one] for name, one in own.parameters.items())
+    with_options.__signature__ = own.replace(parameters=list(chain(*parameters)))  # type: ignore[attr-defined]
+    return with_options
 
 
 def nano_usd(text: str, option: str) -> int | None:
@@ -136,7 +154,6 @@ def nano_usd(text: str, option: str) -> int | None:
 
 project_commands = typer.Typer(help="Sets of keys with their own rate limits.", no_args_is_help=True)
 
-PerMinute = Annotated[int | None, typer.Option(min=0, help="0 for no limit.")]
 WEIGHT_HELP = "Its share of places and turns relative to other projects that wait for the same engine."
 Weight = Annotated[int, typer.Option(min=1, max=MAX_WEIGHT, help=WEIGHT_HELP)]
 NewWeight = Annotated[int | None, typer.Option(min=1, max=MAX_WEIGHT, help=WEIGHT_HELP)]
@@ -150,17 +167,17 @@ PROOF_HELP = "Whether its replies carry promises that their usage will be in the
 PERSON_HELP = "Whether its requests have to name a person (safety_identifier, user)."
 TAGS_HELP = "Tags that its requests may name, with commas between; none for all."
 AllowedTags = Annotated[str | None, typer.Option(metavar="TAGS|none", help=TAGS_HELP)]
-RATES = ("--requests-per-minute", "--tokens-per-minute", "--max-in-flight")
+RATE_OPTIONS = [f"--{name.replace('_', '-')}" for name in RATES]
 
 
 @project_commands.command("create")
+@with_rates
 def create_project(
     workspace: AWorkspace,
     name: str,
     metered: Annotated[bool, typer.Option(help="Whether usage is recorded and charged.")] = True,
-    requests_per_minute: PerMinute = None,
-    tokens_per_minute: PerMinute = None,
-    max_in_flight: PerMinute = None,
+    *,
+    rates: Rates,
     weight: Weight = 1,
     compression: Compression = None,
     proof: Annotated[bool, typer.Option(help=PROOF_HELP)] = False,
@@ -171,7 +188,7 @@ def create_project(
 ) -> None:
     """Make a project in a workspace."""
     default = _stored_default(compression, config)
-    limits = ProjectLimits(**rates(requests_per_minute, tokens_per_minute, max_in_flight), weight=weight)
+    limits = ProjectLimits(**rates, weight=weight)
     made = on_accounts(
         config,
         lambda operator: operator.create_project(
@@ -189,14 +206,14 @@ def create_project(
 
 
 @project_commands.command("set")
+@with_rates
 def set_project(
     project: AProject,
     metered: Annotated[
         bool | None, typer.Option("--metered/--no-metered", help="Whether usage is recorded and charged.")
     ] = None,
-    requests_per_minute: PerMinute = None,
-    tokens_per_minute: PerMinute = None,
-    max_in_flight: PerMinute = None,
+    *,
+    rates: Rates,
     weight: NewWeight = None,
     compression: Compression = None,
     proof: Annotated[bool | None, typer.Option("--proof/--no-proof", help=PROOF_HELP)] = None,
@@ -209,7 +226,7 @@ def set_project(
 ) -> None:
     """Change a project's rate limits, its weight, how its chats are compressed, whether it is metered, whether its
     replies carry promises, or what its requests name; what is not named stays."""
-    values = rates(requests_per_minute, tokens_per_minute, max_in_flight)
+    values: dict[str, Any] = dict(rates)
     plain = {"weight": weight, "metered": metered, "proof": proof, "person_required": person_required}
     values |= {name: value for name, value in plain.items() if value is not None}
     if allowed_tags is not None:
@@ -218,7 +235,7 @@ def set_project(
         values["compression"] = _stored_default(compression, config)
     require_one(
         values,
-        *("--metered/--no-metered", *RATES, "--weight", "--compression", "--proof/--no-proof"),
+        *("--metered/--no-metered", *RATE_OPTIONS, "--weight", "--compression", "--proof/--no-proof"),
         *("--person-required/--no-person-required", "--allowed-tags"),
     )
     output.show(on_accounts(config, lambda operator: operator.change_project(project, values)), as_json)
@@ -287,6 +304,7 @@ UNITS = {"m": 60, "h": 3600, "d": 86_400}
 
 
 @key_commands.command("create")
+@with_rates
 def create_key(
     project: AProject,
     name: str = "key",
@@ -295,9 +313,8 @@ def create_key(
     routes: Names = None,
     limit_usd: Usd = None,
     monthly_limit_usd: Usd = None,
-    requests_per_minute: PerMinute = None,
-    tokens_per_minute: PerMinute = None,
-    max_in_flight: PerMinute = None,
+    *,
+    rates: Rates,
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
 ) -> None:
@@ -307,7 +324,7 @@ def create_key(
     values = {
         **key_terms(expires, models, routes),
         **spend_limits(limit_usd, monthly_limit_usd),
-        **rates(requests_per_minute, tokens_per_minute, max_in_flight),
+        **rates,
     }
     terms = KeyChange(values).applied_to(NO_TERMS)
     made = on_accounts(config, lambda operator: operator.create_key(project, name, terms), makes_pepper=True)
@@ -315,6 +332,7 @@ def create_key(
 
 
 @key_commands.command("set")
+@with_rates
 def set_key(
     key: AKey,
     expires: Expires = None,
@@ -322,9 +340,8 @@ def set_key(
     routes: Names = None,
     limit_usd: Usd = None,
     monthly_limit_usd: Usd = None,
-    requests_per_minute: PerMinute = None,
-    tokens_per_minute: PerMinute = None,
-    max_in_flight: PerMinute = None,
+    *,
+    rates: Rates,
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
 ) -> None:
@@ -334,10 +351,10 @@ def set_key(
     values = {
         **key_terms(expires, models, routes),
         **spend_limits(limit_usd, monthly_limit_usd),
-        **rates(requests_per_minute, tokens_per_minute, max_in_flight),
+        **rates,
     }
     others = ("--expires", "--models", "--routes", "--limit-usd", "--monthly-limit-usd")
-    require_one(values, *others, *RATES)
+    require_one(values, *others, *RATE_OPTIONS)
     change = KeyChange(values)
     output.show(on_accounts(config, lambda operator: operator.change_key(key, change)), as_json)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from billing.caller import WindowState
-from billing.rate_limits.counters import WINDOW_S, Window, retry_after_s
+from billing.rate_limits.counters import WINDOW_S, PeriodWindow, Window, retry_after_s
 
 windows = st.builds(
     Window,
@@ -53,6 +53,18 @@ def test_what_is_said_to_remain_is_admitted_and_one_more_is_not(window: Window) 
 @given(windows)
 def test_after_the_reset_everything_remains(window: Window) -> None:
     assert later(window, window.state.reset_s).used == pytest.approx(0, abs=1e-6)
+
+
+@given(st.integers(1, 10**6), st.integers(0, 10**6), st.floats(0.001, 90_000), st.integers(1, 10**6))
+def test_an_hour_or_a_day_admits_what_remains_and_else_waits_for_its_end(
+    limit: int, current: int, ends_in_s: float, amount: int
+) -> None:
+    window = PeriodWindow(limit, 0, current, 0.0, ends_in_s)
+    remaining = window.state.remaining
+    assert window.admits(remaining) or current > limit
+    assert not window.admits(remaining + 1)
+    assert window.wait_s(amount) == (0 if amount <= limit - current else ends_in_s)
+    assert ends_in_s <= max(1, retry_after_s(window, limit + 1)) < ends_in_s + 1 + 1e-5
 
 
 def test_half_way_through_a_minute_half_of_the_last_one_counts() -> None:

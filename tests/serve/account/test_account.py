@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from billing.accounts.keys import KeyTerms
+from billing.accounts.keys import KeyChange, KeyTerms
 from billing.adjustments.adjustments import Adjustments
 from billing.caller import ProjectLimits
 from billing.ledger.budget_settings import Budgets
@@ -20,6 +20,12 @@ from tests.serve.served import PROMPT_TOKENS, Client, Served, token_cost
 
 COST_USD = token_cost(6) / 10**9
 RATES = ProjectLimits(requests_per_minute=5, tokens_per_minute=1000, max_in_flight=4)
+
+
+RATE_NAMES = (
+    *("requests_per_minute", "tokens_per_minute", "max_in_flight"),
+    *("requests_per_hour", "requests_per_day", "tokens_per_hour", "tokens_per_day"),
+)
 
 
 def today() -> str:
@@ -112,13 +118,8 @@ async def test_they_need_a_key(served: Served, path: str) -> None:
 async def test_limits_of_a_workspace_without_any(served: Served) -> None:
     await chatted(served)
     found = await limits(served)
-    rates = ("requests_per_minute", "tokens_per_minute", "max_in_flight")
-    assert found["key"] == dict.fromkeys(("total", "month", *rates))
-    assert found["project"] == {
-        "requests_per_minute": None,
-        "tokens_per_minute": None,
-        "max_in_flight": {"limit": 1},
-    }
+    assert found["key"] == dict.fromkeys(("total", "month", *RATE_NAMES))
+    assert found["project"] == dict.fromkeys(RATE_NAMES) | {"max_in_flight": {"limit": 1}}
     total = found["workspace"]["total"]
     assert (total["limit_usd"], total["remaining_usd"], total["resets_at"]) == (None, None, None)
     assert total["used_usd"] == pytest.approx(COST_USD)
@@ -166,6 +167,33 @@ async def test_what_is_left_of_each_limit_and_when_it_resets(served: Served) -> 
     assert (rates["requests_per_minute"]["limit"], rates["requests_per_minute"]["remaining"]) == (5, 4)
     assert rates["tokens_per_minute"]["remaining"] == 1000 - PROMPT_TOKENS - 6
     assert rates["max_in_flight"] == {"limit": 4}
+
+
+async def test_limits_by_hour_and_day_are_shown_and_a_refusal_tells_of_the_one_that_refuses(
+    served: Served,
+) -> None:
+    of_project = ProjectLimits(requests_per_minute=9, requests_per_day=2, tokens_per_day=1000)
+    key = await served.new_key(limits=of_project)
+    await served.accounts.keys.change(
+        key.split("_")[1], KeyChange({"tokens_per_hour": 500}), now=datetime.now(UTC)
+    )
+    for _ in range(2):
+        reply = await served.chat(key=key).run()
+        assert (reply.status, reply.reply_headers["x-ratelimit-limit-requests"]) == (200, "9")
+    refused = await served.chat(key=key).run()
+    seconds_left = 86_400 - datetime.now(UTC).timestamp() % 86_400
+    assert refused.status == 429 and "2 requests a day" in refused.json()["detail"]
+    assert refused.reply_headers["x-ratelimit-limit-requests"] == "2"
+    assert refused.reply_headers["x-ratelimit-remaining-requests"] == "0"
+    assert int(refused.reply_headers["retry-after"]) == pytest.approx(seconds_left, abs=60)
+    # Though nothing is left of the day.
+    found = await limits(served, key)
+    used = 2 * (PROMPT_TOKENS + 6)
+    assert found["project"]["requests_per_day"]["remaining"] == 0
+    assert found["project"]["requests_per_day"]["reset_s"] == pytest.approx(seconds_left, abs=60)
+    assert found["project"]["tokens_per_day"]["remaining"] == 1000 - used
+    assert found["project"]["requests_per_minute"]["remaining"] == 7
+    assert found["key"]["tokens_per_hour"]["remaining"] == 500 - used
 
 
 async def test_a_keys_own_limits_are_beside_those_of_its_project(served: Served) -> None:

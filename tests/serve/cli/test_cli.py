@@ -232,6 +232,20 @@ def test_a_project_keeps_what_is_not_set(on: Pith) -> None:
     assert [changed[name] for name in limits] == [None, None, 2]
 
 
+def test_projects_and_keys_have_limits_by_hour_and_day(on: Pith) -> None:
+    on("workspace", "create", "acme")
+    limits = ("requests_per_hour", "requests_per_day", "tokens_per_hour", "tokens_per_day")
+    given = [part for n, name in enumerate(limits, 1) for part in (f"--{name.replace('_', '-')}", n)]
+    project = on("project", "create", "acme", "p", *given, "--json").json()
+    key = on("key", "create", "acme/p", *given, "--json").json()
+    for made, change in ((project, ("project", "set", "acme/p")), (key, ("key", "set", key["id"]))):
+        assert [made[name] for name in limits] == [1, 2, 3, 4]
+        changed = on(*change, "--requests-per-day", 0, "--tokens-per-day", 9, "--json").json()
+        assert [changed[name] for name in limits] == [1, None, 3, 9]
+    rotated = on("key", "rotate", key["id"], "--json").json()
+    assert [rotated[name] for name in limits] == [1, None, 3, 9]
+
+
 @pytest.mark.parametrize(
     ("arguments", "options"),
     [
@@ -241,7 +255,8 @@ def test_a_project_keeps_what_is_not_set(on: Pith) -> None:
         ),
         (
             ("project", "set", "acme/p"),
-            "--metered/--no-metered, --requests-per-minute, --tokens-per-minute, --max-in-flight, --weight, "
+            "--metered/--no-metered, --requests-per-minute, --tokens-per-minute, --max-in-flight, "
+            "--requests-per-hour, --requests-per-day, --tokens-per-hour, --tokens-per-day, --weight, "
             "--compression, --proof/--no-proof",
         ),
     ],

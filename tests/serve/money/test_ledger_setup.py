@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from billing.accounts.accounts import Accounts
+from billing.caller import NO_LIMITS
 from billing.errors import InvalidKey, LedgerUnavailable
 from billing.ledger.ledger import Ledger
 from billing.ledger.spool import Spool
@@ -64,7 +65,7 @@ async def test_the_demo_key_works_and_is_for_its_owner_alone(tmp_path: Path) -> 
     assert mode(settings.state_dir / "pepper") == 0o600
     database, accounts = await open_accounts(settings)
     caller = await accounts.authenticate(key, now=NOW)
-    assert caller.metered and caller.limits.unlimited
+    assert caller.metered and caller.limits == NO_LIMITS
     await database.close()
 
 

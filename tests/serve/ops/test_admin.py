@@ -196,7 +196,10 @@ def test_a_project_is_told_to_promise_its_usage_and_null_says_nothing(ops: Ops) 
 
 def test_a_key_is_made_changed_rotated_and_revoked_with_its_powers(ops: Ops) -> None:
     ops.made("workspaces", name="acme", spend_limit_usd="12.5")
-    project = ops.made("projects", workspace="acme", name="search", requests_per_minute=7, weight=3)
+    project = ops.made(
+        "projects", workspace="acme", name="search", requests_per_minute=7, weight=3, tokens_per_day=90
+    )
+    assert (project["tokens_per_day"], project["tokens_per_hour"], project["weight"]) == (90, None, 3)
     made = ops.made(
         "keys",
         project="acme/search",
@@ -209,9 +212,11 @@ def test_a_key_is_made_changed_rotated_and_revoked_with_its_powers(ops: Ops) -> 
     assert made["key"].startswith(f"pith_{made['id']}_")
     assert (made["monthly_limit_usd"], made["posted_usd"], made["allowed_models"]) == ("3", "0", ["alpha"])
     changed = ops.admin.patch(
-        f"/admin/v1/keys/{made['id']}", json={"allowed_models": None, "requests_per_minute": 5}
+        f"/admin/v1/keys/{made['id']}",
+        json={"allowed_models": None, "requests_per_minute": 5, "requests_per_hour": 50},
     ).json()
     assert (changed["allowed_models"], changed["requests_per_minute"]) == (None, 5)
+    assert changed["requests_per_hour"] == 50
     assert (changed["allowed_routes"], changed["monthly_limit_usd"]) == (["chat", "models"], "3")
     rotated = ops.made(f"keys/{made['id']}/rotate", overlap_s=3600)
     assert (rotated["limits_of"], rotated["monthly_limit_usd"]) == (made["id"], "3")
