@@ -129,9 +129,17 @@ async def test_every_refusal_of_a_caller_is_that_of_some_limit() -> None:
     assert refusals == CAUSES | OTHER_REFUSALS
 
 
+# The fast lane asks with each of the others.
+OF_THOROUGH: tuple[Kind, ...] = ("rotated, the old",)
+OF_BOTH = tuple(kind for kind in KINDS if kind not in OF_THOROUGH)
+
+
+@pytest.mark.parametrize(
+    "kinds", [OF_BOTH, pytest.param(OF_THOROUGH, marks=pytest.mark.thorough)], ids=" and ".join
+)
 @pytest.mark.parametrize("name", LIMITS)
-async def test_no_cell_is_open(house: House, name: str) -> None:
-    assert await undisturbed_cells(house, LIMITS[name]) == []
+async def test_no_cell_is_open(house: House, name: str, kinds: tuple[Kind, ...]) -> None:
+    assert await undisturbed_cells(house, LIMITS[name], kinds) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -252,8 +260,8 @@ async def test_a_route_that_holds_nothing_is_found_in_exactly_its_cells(
 
     monkeypatch.setattr(Ledger, "hold", forgetful)
     limit = LIMITS["budget of the project per day"]
-    found = {cell.partition(":")[0] for cell in await open_cells(house, limit)}
-    kinds = [kind for kind in KINDS if kind != "unmetered"]
+    kinds: list[Kind] = [kind for kind in KINDS if kind != "unmetered"]
+    found = {cell.partition(":")[0] for cell in await open_cells(house, limit, kinds)}
     of_row = [shape for shape in SHAPES if shape.row.name == "responses"]
     assert found == {f"{limit.name} / {shape.name} / {kind}" for shape in of_row for kind in kinds}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -23,7 +23,7 @@ from billing.ledger.budget_settings import Budgets, BudgetScope
 from models.fake_engine import FakeEngine
 from tests.migrated import migrated_file
 from tests.serve.compressing import DemoClient, ReadyModel, local_model
-from tests.serve.money.bypass.limits import BUDGET_OWNERS, KINDS, Kind, Limit, answer_of
+from tests.serve.money.bypass.limits import BUDGET_OWNERS, Kind, Limit, answer_of
 from tests.serve.money.bypass.shapes import CHAT_NANO_USD, SHAPES, SPENT_TOKENS, Shape
 from tests.serve.retrieval.serving import LEXICAL, MODELS, FakeRetrieval
 from tests.serve.served import Client, Gate, Served, at_rest, model_document, serving
@@ -182,20 +182,19 @@ async def open_house(folder: Path) -> AsyncIterator[House]:
 
 
 def told(client: Client) -> tuple[int, str, str]:
-    """Status, code and message of an answer; of many items those of the first one's error, as if it had been alone."""
-    status, body = client.status, client.body
-    if client.reply_headers.get("content-type") == "application/x-ndjson":
-        body = body.splitlines()[0]
-    try:
-        reply = json.loads(body)
-    except ValueError:
-        return status, "", body.decode()[:80]
+    """Status, code and message of an answer; of a stream, of its first line."""
+    is_lines = client.reply_headers["content-type"] == "application/x-ndjson"
+    body = client.body.splitlines()[0] if is_lines else client.body
+    return told_of(client.status, json.loads(body) if body.startswith(b"{") else {})
+
+
+def told_of(status: int, reply: Any) -> tuple[int, str, str]:
+    """Of many items those of the first one, as if it had been alone."""
     found = reply if "error" in reply else (reply.get("results") or [{}])[0]
     error = found.get("error")
     if not isinstance(error, dict):
-        return status, "", body.decode()[:80]
-    is_item = "index" in found
-    return 402 if is_item else status, error.get("code") or error["type"], error["message"]
+        return status, "", ""
+    return 402 if "index" in found else status, error.get("code") or error["type"], error["message"]
 
 
 def why_open(limit: Limit, path: str, answer: tuple[int, str, str]) -> str | None:
@@ -206,12 +205,12 @@ def why_open(limit: Limit, path: str, answer: tuple[int, str, str]) -> str | Non
     return None
 
 
-async def open_cells(house: House, limit: Limit) -> list[str]:
-    """Of this limit: cells that are let in, refused for something else, charged, held, or worked for."""
+async def open_cells(house: House, limit: Limit, kinds: Sequence[Kind]) -> list[str]:
+    """Of this limit and these keys: cells that are let in, refused for something else, charged, held, or worked for."""
     account, found = await house.account(limit), []
     async with house.spent(limit, account):
         let_in: set[Kind] = set()
-        for kind, shape in product(KINDS, SHAPES):
+        for kind, shape in product(kinds, SHAPES):
             cell, reason = f"{limit.name} / {shape.name} / {kind}", limit.spared(shape, kind)
             if reason is not None and kind in let_in:
                 continue
@@ -244,12 +243,12 @@ def was_disturbed(began: datetime, limit: Limit, found: list[str]) -> bool:
     return is_late or now.hour != began.hour or any(": 503 ledger_unavailable " in cell for cell in found)
 
 
-async def undisturbed_cells(house: House, limit: Limit) -> list[str]:
+async def undisturbed_cells(house: House, limit: Limit, kinds: Sequence[Kind]) -> list[str]:
     """`open_cells`, with a new account where something came between."""
     for _ in range(3):
         began = datetime.now(UTC)
         try:
-            found = await open_cells(house, limit)
+            found = await open_cells(house, limit, kinds)
         except LedgerUnavailable as error:
             found = [f"{limit.name}: 503 ledger_unavailable {error}"]
         if not found or not was_disturbed(began, limit, found):
