@@ -1,5 +1,5 @@
-"""Every line that a batch can have is refused where a limit is spent: each limit with each endpoint and kind of key, and
-each endpoint with each kind."""
+"""Every line that a batch can have is refused where a limit is spent: each limit with each endpoint and kind of key,
+and each endpoint with each kind."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class House:
             await accounts.create_project(
                 account.name, project, metered=metered, limits=asked.project, now=now
             )
-        restricted: Any = replace(asked.key, powers=POWERS)
+        restricted = replace(asked.key, powers=POWERS)
         made: tuple[tuple[Kind, str, KeyTerms], ...] = (
             ("plain", "metered", asked.key),
             ("rotated, the old", "metered", restricted),
@@ -152,10 +152,12 @@ class House:
                 gate.reached.clear()
             else:
                 assert (await chats[-1]).status == 200, (limit.name, chats[-1].result().body)
-        yield
-        gate.opened.set()
-        for chat in chats:
-            assert (await chat).status == 200
+        try:
+            yield
+        finally:
+            gate.opened.set()
+            ended = [await chat for chat in chats]
+        assert [chat.status for chat in ended] == [200] * len(ended)
 
 
 @asynccontextmanager
