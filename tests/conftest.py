@@ -121,6 +121,7 @@ THOROUGH = (
     "serve/money/test_prompt_bound.py",
     "serve/money/test_tokenizer_growth.py",
     "serve/retrieval",
+    "serve/money/test_bypass_matrix_in_batches.py",
     "serve/money/test_isolation.py",
     "serve/money/test_isolation_of_commands.py",
     "serve/ops",

@@ -165,8 +165,9 @@ class LineRunner:
         of requests that somebody waits for. Raises `InvalidKey` and `RouteNotAllowed`."""
         batch = claimed.batch
         caller = await self.accounts.caller_of(batch.key_id, now=self.clock())
-        for path in (BATCHES_PATH, f"{PREFIX}{plain_path(batch.endpoint)}"):
-            require_route(caller, route_name(path))
+        path = plain_path(batch.endpoint)
+        for route in (route_name(BATCHES_PATH), route_name(f"{PREFIX}{path}") or route_name(path)):
+            require_route(caller, route)
         terms = PriceTerms(batch.pricing_version, batch.price_ppm)
         return replace(caller.without_minutes(), price_terms=terms, background=True)
 
