@@ -180,7 +180,7 @@ def write_config(
     config["ops"] = {"port": free_port()}
     config["metrics"] = {"tenants": {"top": 5}}
     config["webhooks"] = {"allowed_networks": ["127.0.0.0/8"]}
-    times = {"start_wait_s": START_WAIT_S, "progress_s": PROGRESS_S}
+    times = {"start_wait_s": START_WAIT_S, "survival_wait_s": START_WAIT_S, "progress_s": PROGRESS_S}
     config["server"] |= {"cors_origins": [PAGE_ORIGIN], **times, **server}
     # Tests fill it, and a prompt of 16,384 tokens takes a busy machine longer than `PROGRESS_S`.
     config["models"][0]["context_length"] = 4096
