@@ -94,7 +94,8 @@ class QuotaExceeded(BillingError):
 class BudgetExceeded(QuotaExceeded):
     """The worst case of this request would exceed a budget in its present period. Nothing was held.
 
-    `resets_at` is in the time zone of the period; None: it never ends."""
+    `resets_at` is in the time zone of the period; None: it never ends. `at_end` is what the budget says of a chat that
+    it has no room for: `refuse`, `flex` or `model:…`."""
 
     def __init__(
         self,
@@ -106,8 +107,9 @@ class BudgetExceeded(QuotaExceeded):
         limit_nano_usd: int,
         committed_nano_usd: int,
         wanted_nano_usd: int,
+        at_end: str = "refuse",
     ) -> None:
-        self.whose, self.budget_id, self.resets_at = whose, budget_id, resets_at
+        self.whose, self.budget_id, self.resets_at, self.at_end = whose, budget_id, resets_at, at_end
         super().__init__(
             span=span,
             limit_nano_usd=limit_nano_usd,

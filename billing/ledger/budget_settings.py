@@ -15,7 +15,7 @@ from billing.accounts.account_sql import Page, paged
 from billing.accounts.accounts import checked_limit, id_of
 from billing.accounts.audit_log import AuditEntry
 from billing.errors import InvalidAccount, UnknownAccount
-from billing.ledger.budgets import BudgetState, states
+from billing.ledger.budgets import FLEX, MODEL, REFUSE, BudgetState, states
 from billing.periods import PERIODS, PeriodKind
 from billing.store.budget_tables import budget_counters, budgets
 from billing.store.database import Database
@@ -35,16 +35,25 @@ class Budgets:
     actor: str
 
     async def set(
-        self, scope: BudgetScope, of: str, period: PeriodKind, limit_nano_usd: int, *, now: datetime
+        self,
+        scope: BudgetScope,
+        of: str,
+        period: PeriodKind,
+        limit_nano_usd: int,
+        *,
+        now: datetime,
+        at_end: str | None = None,
     ) -> BudgetState:
         """Of the workspace, project or key with this id or name. It counts from when it is first set, and goes on
-        counting where its limit is changed. Raises `InvalidAccount`."""
+        counting where its limit is changed. `at_end` says what becomes of a chat that it has no room for; None: as
+        before, at first `refuse`. Raises `InvalidAccount`."""
         if scope not in SCOPES or period not in PERIODS:
             raise InvalidAccount(
                 f"{scope} per {period}: a budget is {', '.join(SCOPES)} per {', '.join(PERIODS)}"
             )
         checked_limit("limit_nano_usd", limit_nano_usd)
-        setting = partial(_set, scope=scope, of=of, period=period, limit=limit_nano_usd)
+        values = {"limit_nano_usd": limit_nano_usd} | ({} if at_end is None else {"at_end": _checked(at_end)})
+        setting = partial(_set, scope=scope, of=of, period=period, values=values)
         return await self.database.write(partial(setting, actor=self.actor, now=now))
 
     async def listed(self, workspace: str | None = None, page: Page | None = None) -> list[BudgetState]:
@@ -62,7 +71,7 @@ def _set(
     scope: BudgetScope,
     of: str,
     period: PeriodKind,
-    limit: int,
+    values: Mapping[str, Any],
     actor: str,
     now: datetime,
 ) -> BudgetState:
@@ -78,19 +87,27 @@ def _set(
             "scope": scope,
             "subject": subject,
             "period": period,
-            "limit_nano_usd": limit,
             "created_at": now,
+            **values,
         }
         connection.execute(insert(budgets), row)
         _mark(connection, workspace_id)
     else:
         changing = update(budgets).where(_b.id == before.id)
-        connection.execute(changing.values(limit_nano_usd=limit))
+        connection.execute(changing.values(values))
     after = connection.execute(same).one()
-    was = None if before is None else before.limit_nano_usd
-    if was != limit:
-        _note(connection, "budget.set", after, {"limit_nano_usd": [was, limit]}, actor, now)
+    changes = {name: [getattr(before, name, None), value] for name, value in values.items()}
+    changed = {name: change for name, change in changes.items() if change[0] != change[1]}
+    if changed:
+        _note(connection, "budget.set", after, changed, actor, now)
     return states(connection, [after])[0]
+
+
+def _checked(at_end: str) -> str:
+    account_sql.check_storable("at_end", at_end)
+    if at_end not in (REFUSE, FLEX) and not (at_end.startswith(MODEL) and len(MODEL) < len(at_end) <= 262):
+        raise InvalidAccount(f"at_end: {at_end!r} is none of {REFUSE}, {FLEX} and {MODEL}ID")
+    return at_end
 
 
 def _owner(connection: Connection, scope: BudgetScope, of: str) -> tuple[str, str]:

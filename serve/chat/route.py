@@ -48,10 +48,25 @@ class Usage(BaseModel):
     total_tokens: int = Field(description="Their sum.")
 
 
+def _document_optional(schema: dict[str, Any]) -> None:
+    document_compression(schema)
+    offer = {
+        "type": "object",
+        "properties": {"model": {"type": "string"}, "service_tier": {"type": "string"}},
+        "required": ["model", "service_tier"],
+    }
+    schema["properties"]["landing"] = {
+        "type": "object",
+        "description": "What was `asked` and what was `given` and charged. Absent unless a budget had no room for it.",
+        "properties": {"asked": offer, "given": offer},
+        "required": ["asked", "given"],
+    }
+
+
 class ServiceBlock(BaseModel):
     """The fields that this service adds to an OpenAI completion."""
 
-    model_config = ConfigDict(extra="allow", json_schema_extra=document_compression)
+    model_config = ConfigDict(extra="allow", json_schema_extra=_document_optional)
 
     billing: Billing = Field(description="The price of this request.")
     metering: Metering = Field(description="The record of this request.")

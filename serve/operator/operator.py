@@ -133,9 +133,11 @@ class Operator:
     async def revoke_key(self, key: str) -> Record:
         return views.Key.row(await self.accounts.keys.revoke(key, now=self.now))
 
-    async def set_budget(self, scope: str, of: str, period: PeriodKind, limit_nano_usd: int) -> Record:
+    async def set_budget(
+        self, scope: str, of: str, period: PeriodKind, limit_nano_usd: int, at_end: str | None = None
+    ) -> Record:
         setting = Budgets(self.database, self.actor).set(
-            cast(BudgetScope, scope), of, period, limit_nano_usd, now=self.now
+            cast(BudgetScope, scope), of, period, limit_nano_usd, now=self.now, at_end=at_end
         )
         return views.Budget.row(await setting)
 

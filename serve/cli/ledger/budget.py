@@ -27,6 +27,12 @@ def set_budget(
     workspace: OfWorkspace = None,
     project: OfProject = None,
     key: OfKey = None,
+    at_end: Annotated[
+        str | None,
+        typer.Option(
+            help="What becomes of a chat that it has no room for: refuse (at first), flex or model:ID."
+        ),
+    ] = None,
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
 ) -> None:
@@ -38,7 +44,7 @@ def set_budget(
     limit = nano_usd(usd, "--usd")
     if limit is None:
         raise ConfigError("--usd: an amount; pith budget remove ends a budget")
-    made = on_accounts(config, lambda operator: operator.set_budget(*named[0], per, limit))
+    made = on_accounts(config, lambda operator: operator.set_budget(*named[0], per, limit, at_end))
     output.show(made, as_json)
 
 
