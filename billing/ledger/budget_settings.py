@@ -1,5 +1,6 @@
 """Budgets as an operator sets, lists and removes them."""
 
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from billing.store.schema import workspaces
 BudgetScope = Literal["workspace", "project", "key"]
 SCOPES: tuple[BudgetScope, ...] = get_args(BudgetScope)
 _b = budgets.c
+# Which models there are, each server knows for itself.
+_LANDS_AT = re.compile(r"model:[A-Za-z0-9][A-Za-z0-9._/-]{0,126}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +107,7 @@ def _set(
 
 
 def _checked(at_end: str) -> str:
-    account_sql.check_storable("at_end", at_end)
-    if at_end not in (REFUSE, FLEX) and not (at_end.startswith(MODEL) and len(MODEL) < len(at_end) <= 262):
+    if at_end not in (REFUSE, FLEX) and _LANDS_AT.fullmatch(at_end) is None:
         raise InvalidAccount(f"at_end: {at_end!r} is none of {REFUSE}, {FLEX} and {MODEL}ID")
     return at_end
 

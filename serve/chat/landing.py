@@ -54,7 +54,7 @@ async def open_or_land(
             try:
                 answer = await _land(stack, service, chat, admitted, client, refused.at_end)
             except _NO_LANDING as reason:
-                logger.warning("budget %s: no landing as %s: %s", refused.budget_id, refused.at_end, reason)
+                logger.info("budget %s: no landing as %s: %s", refused.budget_id, refused.at_end, reason)
                 raise refused from reason
         yield answer
 

@@ -19,7 +19,7 @@ class BudgetSetting(AdminBody):
     limit_usd: Usd
     at_end: str | None = Field(
         None,
-        max_length=262,
+        max_length=160,
         description="What becomes of a chat that it has no room for: `refuse`, as at first; or it goes on cheaper, in "
         "the service tier `flex` or at another model (`model:ID`). null: as before.",
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -15,6 +16,7 @@ from sqlalchemy import text
 
 from billing.accounts.keys import KeyTerms
 from billing.caller import KeyPowers
+from billing.errors import LedgerUnavailable
 from billing.ledger.budget_settings import Budgets, BudgetScope
 from billing.ledger.budgets import Spender, in_force
 from billing.periods import PeriodKind
@@ -49,12 +51,12 @@ def priced(input_usd: str, output_usd: str, minimum_usd: str = "0") -> dict[str,
 
 # At `small` all is a tenth of what it costs at `alpha`. Each other model is not to be landed at for one reason.
 MODELS = [
-    model_document("alpha", tools=True),
+    model_document("alpha", capabilities={"reasoning_effort": True}),
     model_document("small", price=priced("10", "40", "0.0001")),
     model_document("free", price=priced("0", "0")),
     model_document("dear", price=priced("10", "401")),
     model_document("lowest", price=priced("10", "40", "0.002")),
-    model_document("short", price=priced("10", "40"), context_length=7),
+    model_document("short", price=priced("0", "0"), context_length=16),
 ]
 FULL, SMALL = token_cost(6), token_cost(6) // 10
 MESSAGES = {"messages": HI, "max_tokens": 6}
@@ -128,24 +130,34 @@ def landing(given: str, tier: str = "default", *, asked: str = "alpha", its: str
     }
 
 
+def reply_of(client: Client, *, has: str) -> Any:
+    """The reply, or what of a stream's last event is one, that has this member."""
+    if client.reply_headers["content-type"].startswith("application/json"):
+        return client.json()
+    events = [json.loads(line[6:]) for line in client.body.decode().splitlines() if line[:7] == "data: {"]
+    replies = [event.get("response") or event.get("message") or event for event in events]
+    return [reply for reply in replies if has in reply][-1]
+
+
 @pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_chat_goes_on_at_the_budgets_model_and_is_charged_its_prices(
     served: Served, dialect: str, stream: bool
 ) -> None:
-    await budget(served, FULL - 1)
+    await budget(served, token_cost(5))
     path, body = DIALECTS[dialect]
     with_usage = USAGE if stream and path.startswith("/openai") and dialect != "responses" else {}
     client = await served.post(path, {**body, "stream": stream, **with_usage}).run()
     assert client.status == 200, client.body
-    service = service_of(client)
-    assert service["landing"] == landing("small")
-    assert service["billing"]["input_price_per_mtok"] == 10
-    assert b'"small"' in client.body and b'"model":"alpha"' not in client.body.replace(b": ", b":").replace(
-        json.dumps(landing("small")["asked"]).replace(" ", "").encode(), b""
-    )
-    route = "chat" if dialect == "openai" else dialect
-    assert await charged(served) == [Charged("small", f"landed:{route}", 10**6, SMALL)]
+    told = reply_of(client, has="service")
+    assert told["service"]["landing"] == landing("small")
+    assert told["service"]["billing"]["input_price_per_mtok"] == 10
+    assert reply_of(client, has="model")["model"] == "small"
+    (event,) = await charged(served)
+    assert (event.model, event.ppm) == ("small", 10**6)
+    assert event.route == f"landed:{'chat' if dialect == 'openai' else dialect}"
+    # A message is a token more than the text alone.
+    assert event.nano_usd == (SMALL - 10_000 if dialect == "completions" else SMALL)
     (request,) = served.engine.requests
     assert request.model_id == "small" and request.max_tokens == 6
 
@@ -189,12 +201,9 @@ NOWHERE: dict[str, tuple[str, dict[str, Any]]] = {
     "the model itself": ("model:alpha", {}),
     "one price is higher": ("model:dear", {}),
     "the minimum is higher": ("model:lowest", {}),
-    "no room in its context": ("model:short", {}),
-    "no room for the reply": ("model:short", {"max_tokens": 100}),
-    "no tools": (
-        "model:small",
-        {"tools": [{"type": "function", "function": {"name": "look"}}]},
-    ),
+    "no room in its context": ("model:short", {"messages": [{"role": "user", "content": "so " * 20}]}),
+    "no room for the reply": ("model:short", {"max_tokens": 15}),
+    "an option that it does not take": ("model:small", {"reasoning_effort": "low"}),
     "as flex already": ("flex", {"service_tier": "flex"}),
 }
 
@@ -203,6 +212,7 @@ NOWHERE: dict[str, tuple[str, dict[str, Any]]] = {
 async def test_a_chat_that_cannot_land_is_refused_as_without_a_landing(
     served: Served, case: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "pith.chat")
     at_end, fields = NOWHERE[case]
     await budget(served, SMALL, "refuse")
     refused = await served.chat(**fields).run()
@@ -291,34 +301,53 @@ async def test_a_model_that_is_away_answers_for_itself_and_nothing_is_held(serve
     assert await charged(served) == []
 
 
-@pytest.mark.parametrize("pauses", ["before", "after"])
-async def test_a_client_that_leaves_while_its_chat_lands_leaves_nothing_held(
-    served: Served, pauses: str
-) -> None:
-    await budget(served, FULL - 1)
-    await served.warm_up()
-    client = served.chat()
-    # The first hold is refused, and the next write is the landing's.
-    writes = served.database.inner.write
-    asked = 0
+class FaultyWrites:
+    """A fake: what `fault` does to one of a database's writes, before or after it."""
 
-    async def write(work: Any, *, durable: bool = True) -> Any:
-        nonlocal asked
-        asked += 1
-        if asked == 2 and pauses == "before":
-            client.gone.set()
-        result = await writes(work, durable=durable)
-        if asked == 2 and pauses == "after":
-            client.gone.set()
+    def __init__(self, served: Served, at: int, when: str, fault: Callable[[], None]) -> None:
+        self._write, self._at, self._when, self._fault = served.database.write, at, when, fault
+        self.asked = 0
+
+    async def write(self, work: Any, *, durable: bool = True) -> Any:
+        self.asked += 1
+        is_now = self.asked == self._at
+        if is_now and self._when == "before":
+            self._fault()
+        result = await self._write(work, durable=durable)
+        if is_now and self._when == "after":
+            self._fault()
         return result
 
-    served.database.inner.write = write  # type: ignore[method-assign]
-    try:
-        await asyncio.wait([client.start()])
-        await at_rest()
-    finally:
-        served.database.inner.write = writes  # type: ignore[method-assign]
-    assert asked >= 2
+
+def lose() -> None:
+    raise LedgerUnavailable("a fault")
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("fault", ["the client leaves", "the ledger is lost"])
+async def test_whatever_becomes_of_a_landing_nothing_is_held_twice_or_left_held(
+    served: Served, when: str, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await budget(served, 2 * FULL - 1)
+    assert (await served.chat().run()).status == 200
+    statuses = []
+    for at in range(1, 9):
+        client = served.chat()
+        writes = FaultyWrites(served, at, when, client.gone.set if fault == "the client leaves" else lose)
+        with monkeypatch.context() as patched:
+            patched.setattr(served.database, "write", writes.write)
+            await asyncio.wait([client.start()])
+            await at_rest()
+        await served.ledger.replay_spool()
+        await served.ledger.keep_leases()
+        await served.assert_nothing_is_left_open()
+        statuses.append(client.status if client.sent else None)
+        if writes.asked < at:
+            break
+    # At last no write was left to fail. Before, the hold of what was asked and that of the landing did.
+    assert statuses[-1] == 200 and len(statuses) >= 4, statuses
+    landed = [event for event in await charged(served) if event.route == "landed:chat"]
+    assert {event.nano_usd for event in landed} == {SMALL} and len(landed) <= len(statuses)
 
 
 async def test_the_limits_a_minute_count_it_once(served: Served) -> None:

@@ -9,4 +9,4 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.execute("ALTER TABLE budgets ADD COLUMN at_end VARCHAR(264) DEFAULT 'refuse' NOT NULL")
+    op.execute("ALTER TABLE budgets ADD COLUMN at_end VARCHAR(160) DEFAULT 'refuse' NOT NULL")
