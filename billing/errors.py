@@ -94,8 +94,7 @@ class QuotaExceeded(BillingError):
 class BudgetExceeded(QuotaExceeded):
     """The worst case of this request would exceed a budget in its present period. Nothing was held.
 
-    `resets_at` is in the time zone of the period; None: it never ends. `at_end` is what the budget says of a chat that
-    it has no room for: `refuse`, `flex` or `model:…`."""
+    `resets_at` is in the time zone of the period; None: it never ends. `at_end` is the budget's, for chats."""
 
     def __init__(
         self,

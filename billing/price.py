@@ -51,16 +51,12 @@ class ModelPrice:
     def is_below(self, other: ModelPrice) -> bool:
         """True where nothing is charged more than at the other price, and something less."""
         mine, its = self._charged(), other._charged()
-        return mine != its and all(part <= of_other for part, of_other in zip(mine, its, strict=True))
+        return mine != its and all(map(int.__le__, mine, its))
 
     def _charged(self) -> list[int]:
-        parts = (
-            self.input_micro_usd_per_mtok,
-            self.cheapest_input_micro_usd_per_mtok,
-            self.output_micro_usd_per_mtok,
-            self.minimum_nano_usd,
-        )
-        return [part * self.ppm for part in parts]
+        of_prompts = self.input_micro_usd_per_mtok, self.cheapest_input_micro_usd_per_mtok
+        whole = (*of_prompts, self.output_micro_usd_per_mtok, self.minimum_nano_usd)
+        return [part * self.ppm for part in whole]
 
     @property
     def cheapest_input_micro_usd_per_mtok(self) -> int:

@@ -16,7 +16,7 @@ from billing.accounts.account_sql import Page, paged
 from billing.accounts.accounts import checked_limit, id_of
 from billing.accounts.audit_log import AuditEntry
 from billing.errors import InvalidAccount, UnknownAccount
-from billing.ledger.budgets import FLEX, MODEL, REFUSE, BudgetState, states
+from billing.ledger.budgets import BudgetState, states
 from billing.periods import PERIODS, PeriodKind
 from billing.store.budget_tables import budget_counters, budgets
 from billing.store.database import Database
@@ -26,7 +26,7 @@ BudgetScope = Literal["workspace", "project", "key"]
 SCOPES: tuple[BudgetScope, ...] = get_args(BudgetScope)
 _b = budgets.c
 # Which models there are, each server knows for itself.
-_LANDS_AT = re.compile(r"model:[A-Za-z0-9][A-Za-z0-9._/-]{0,126}")
+_AT_END = re.compile(r"refuse|flex|model:[A-Za-z0-9][A-Za-z0-9._/-]{0,126}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,9 @@ class Budgets:
                 f"{scope} per {period}: a budget is {', '.join(SCOPES)} per {', '.join(PERIODS)}"
             )
         checked_limit("limit_nano_usd", limit_nano_usd)
-        values = {"limit_nano_usd": limit_nano_usd} | ({} if at_end is None else {"at_end": _checked(at_end)})
+        if at_end is not None and _AT_END.fullmatch(at_end) is None:
+            raise InvalidAccount(f"at_end: {at_end!r} is none of refuse, flex and model:ID")
+        values = {"limit_nano_usd": limit_nano_usd} | ({} if at_end is None else {"at_end": at_end})
         setting = partial(_set, scope=scope, of=of, period=period, values=values)
         return await self.database.write(partial(setting, actor=self.actor, now=now))
 
@@ -99,17 +101,10 @@ def _set(
         changing = update(budgets).where(_b.id == before.id)
         connection.execute(changing.values(values))
     after = connection.execute(same).one()
-    changes = {name: [getattr(before, name, None), value] for name, value in values.items()}
-    changed = {name: change for name, change in changes.items() if change[0] != change[1]}
+    changed = {name: [was, to] for name, to in values.items() if (was := getattr(before, name, None)) != to}
     if changed:
         _note(connection, "budget.set", after, changed, actor, now)
     return states(connection, [after])[0]
-
-
-def _checked(at_end: str) -> str:
-    if at_end not in (REFUSE, FLEX) and _LANDS_AT.fullmatch(at_end) is None:
-        raise InvalidAccount(f"at_end: {at_end!r} is none of {REFUSE}, {FLEX} and {MODEL}ID")
-    return at_end
 
 
 def _owner(connection: Connection, scope: BudgetScope, of: str) -> tuple[str, str]:

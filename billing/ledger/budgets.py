@@ -108,8 +108,7 @@ def reserve(
     connection: Connection, of: Spender, amount_nano_usd: int, clock: Clock, event_id: str
 ) -> str | None:
     """Holds the amount in the present period of each budget; returns what the hold is to remember, None where there is
-    no budget. Raises `BudgetExceeded`, of several budgets without room that of one which refuses; then the transaction
-    is to be rolled back."""
+    no budget. Raises `BudgetExceeded`, of one that refuses if any does; then the transaction is to be rolled back."""
     taken, refusals, began = [], [], _began_at(clock, event_id)
     for budget, period, counter in _present(connection, of, clock):
         parameters = {

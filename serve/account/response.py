@@ -264,9 +264,7 @@ class Budget(Spend):
     scope: Literal["workspace", "project", "key"]
     period: PeriodKind
     time_zone: str
-    at_end: str = Field(
-        description="What becomes of a chat that it has no room for: `refuse`, `flex` or `model:ID`."
-    )
+    at_end: str = Field(description="For a chat that it has no room for: `refuse`, `flex` or `model:ID`.")
 
 
 class Limits(_Answer):

@@ -50,17 +50,10 @@ class Usage(BaseModel):
 
 def _document_optional(schema: dict[str, Any]) -> None:
     document_compression(schema)
-    offer = {
-        "type": "object",
-        "properties": {"model": {"type": "string"}, "service_tier": {"type": "string"}},
-        "required": ["model", "service_tier"],
-    }
-    schema["properties"]["landing"] = {
-        "type": "object",
-        "description": "What was `asked` and what was `given` and charged. Absent unless a budget had no room for it.",
-        "properties": {"asked": offer, "given": offer},
-        "required": ["asked", "given"],
-    }
+    words = "What was `asked` and what was `given` and charged, where a budget had no room for the first; else absent."
+    offer = {"type": "object", "additionalProperties": {"type": "string"}}
+    offers = {"asked": offer, "given": offer}
+    schema["properties"]["landing"] = {"type": "object", "description": words, "properties": offers}
 
 
 class ServiceBlock(BaseModel):

@@ -178,9 +178,7 @@ class Budget(View):
     held_usd: ShortUsd = Field(description="Set aside for requests that run.")
     remaining_usd: ShortUsd
     resets_at: At | None = Field(description="null: never.")
-    at_end: str = Field(
-        description="What becomes of a chat that it has no room for: `refuse`, `flex` or `model:ID`."
-    )
+    at_end: str = Field(description="For a chat that it has no room for: `refuse`, `flex` or `model:ID`.")
     created_at: At
 
 

@@ -18,10 +18,7 @@ class BudgetSetting(AdminBody):
     period: PeriodKind = Field(description="In the time zone of the workspace; `total`: in all.")
     limit_usd: Usd
     at_end: str | None = Field(
-        None,
-        max_length=160,
-        description="What becomes of a chat that it has no room for: `refuse`, as at first; or it goes on cheaper, in "
-        "the service tier `flex` or at another model (`model:ID`). null: as before.",
+        None, max_length=160, description="For a chat that it has no room for: `refuse`, `flex`, `model:ID`."
     )
 
     def whose(self) -> tuple[str, str]:
@@ -43,8 +40,7 @@ def budget_routes() -> APIRouter:
     @routes.put("", **answers(views.Budget, 404))
     async def set_budget(body: BudgetSetting, admin: Caller) -> Record:
         """Set the budget of a workspace, a project or a key. One that was there gets the new limit and counts on."""
-        limit = nano_usd(body.limit_usd) or 0
-        return await admin.set_budget(*body.whose(), body.period, limit, body.at_end)
+        return await admin.set_budget(*body.whose(), body.period, nano_usd(body.limit_usd) or 0, body.at_end)
 
     @routes.get("", **answers(views.Budgets, 404))
     async def list_budgets(

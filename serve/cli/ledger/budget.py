@@ -19,6 +19,10 @@ budget_commands = typer.Typer(help="What may be spent in an hour, a day, …", n
 OfKey = Annotated[str | None, typer.Option("--key", help="Only this key (id or whole).", autocompletion=keys)]
 Per = Annotated[PeriodKind, typer.Option(help="In the time zone of the workspace; `total`: in all.")]
 
+AtEnd = Annotated[
+    str | None, typer.Option(help="For a chat without room: refuse (at first), flex, model:ID.")
+]
+
 
 @budget_commands.command("set")
 def set_budget(
@@ -27,12 +31,7 @@ def set_budget(
     workspace: OfWorkspace = None,
     project: OfProject = None,
     key: OfKey = None,
-    at_end: Annotated[
-        str | None,
-        typer.Option(
-            help="What becomes of a chat that it has no room for: refuse (at first), flex or model:ID."
-        ),
-    ] = None,
+    at_end: AtEnd = None,
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
 ) -> None:
