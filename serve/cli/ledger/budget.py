@@ -18,10 +18,7 @@ budget_commands = typer.Typer(help="What may be spent in an hour, a day, …", n
 
 OfKey = Annotated[str | None, typer.Option("--key", help="Only this key (id or whole).", autocompletion=keys)]
 Per = Annotated[PeriodKind, typer.Option(help="In the time zone of the workspace; `total`: in all.")]
-
-AtEnd = Annotated[
-    str | None, typer.Option(help="For a chat without room: refuse (at first), flex, model:ID.")
-]
+AtEnd = Annotated[str | None, typer.Option(help="Chats without room: refuse (at first), flex, model:ID.")]
 
 
 @budget_commands.command("set")

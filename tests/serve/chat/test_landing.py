@@ -273,7 +273,7 @@ async def test_a_budget_is_never_passed_whatever_lands_at_once(served: Served) -
         "SELECT workspace_id, id FROM projects WHERE workspace_id = (SELECT id FROM workspaces WHERE name = :n)"
     )
     of = await served.database.read(lambda c: c.execute(ids, {"n": served.workspace}).one())
-    (state,) = await served.database.read(lambda c: in_force(c, Spender(*of, key_id="")))
+    (state,) = await served.database.read(lambda c: in_force(c, Spender(of.workspace_id, of.id, "")))
     assert (state.used_nano_usd, state.held_nano_usd) == (sum(event.nano_usd for event in events), 0)
 
 
