@@ -24,6 +24,8 @@ from models.errors import EngineUnavailable
 from models.fake_engine import FakeEngine
 from serve.tracing.request_record import RequestRecord
 from tests.serve.batches.uploading import chat_line, ended, jsonl, lines_of, made
+from tests.serve.chat.test_compression import PASSAGES, agent
+from tests.serve.compressing import local_model
 from tests.serve.money.test_promises import promised, record_of, service_of
 from tests.serve.served import (
     HI,
@@ -58,6 +60,13 @@ MODELS = [
     model_document("lowest", price=priced("10", "40", "0.002")),
     model_document("short", price=priced("0", "0"), context_length=16),
 ]
+LEXICAL = {
+    "id": "lexical",
+    "name": "Lexical",
+    "blurb": "Scores with BM25.",
+    "kind": "lexical",
+    "price_usd_per_mtok_input": "1",
+}
 FULL, SMALL = token_cost(6), token_cost(6) // 10
 MESSAGES = {"messages": HI, "max_tokens": 6}
 DIALECTS: dict[str, tuple[str, Mapping[str, Any]]] = {
@@ -78,7 +87,15 @@ async def module_served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterat
         "spool_path": str(folder / "spool.db"),
         "service_tiers": {"flex": 0.5, "priority": 2},
     }
-    async with serving(folder, billing=billing, models=MODELS) as served:
+    compressing = {"models": [LEXICAL], "chat": {"deadline_s": 30}}
+    async with serving(
+        folder,
+        billing=billing,
+        models=MODELS,
+        server={"max_body_bytes": 65_536},
+        compression=compressing,
+        compressors={"lexical": local_model()},
+    ) as served:
         yield served
 
 
@@ -379,6 +396,24 @@ async def test_the_line_of_a_batch_lands_at_the_batchs_part_of_the_price(served:
     batch = await ended(served, await made(served, jsonl([chat_line("c")])))
     (line,) = await lines_of(served, batch.error_file_id)
     assert line["response"]["status_code"] == 402
+
+
+@pytest.mark.parametrize("on_failure", ["whole", "refuse"])
+async def test_a_prompt_is_compressed_for_the_model_that_it_lands_at(served: Served, on_failure: str) -> None:
+    squeezed = {"target_ratio": 0.3, "model": "lexical", "on_failure": on_failure}
+    asked = {"messages": agent(), "compression": squeezed}
+    assert (await served.chat(**asked).run()).status == 200
+    first = await charged(served)
+    await budget(served, sum(event.nano_usd for event in first) // 2)
+    client = await served.chat(**{**asked, "messages": agent(PASSAGES + " Nothing else.")}).run()
+    assert client.status == 200, client.body
+    service = client.json()["service"]
+    assert (service["landing"], service["compression"]["status"]) == (landing("small"), "applied")
+    saved = service["compression"]["tokens_saved"] * 10 / 10**6
+    assert service["compression"]["saved_usd"] == pytest.approx(saved)
+    second = (await charged(served))[len(first) :]
+    assert {event.model for event in first} == {"alpha", "lexical"}
+    assert {event.model for event in second} == {"small", "lexical"}
 
 
 async def test_a_promise_names_what_is_charged(served: Served) -> None:
