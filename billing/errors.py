@@ -97,7 +97,7 @@ class QuotaExceeded(BillingError):
 class BudgetExceeded(QuotaExceeded):
     """The worst case of this request would exceed a budget in its present period. Nothing was held.
 
-    `resets_at` is in the time zone of the period; None: it never ends."""
+    `resets_at` is in the time zone of the period; None: it never ends. `at_end` is the budget's, for chats."""
 
     def __init__(
         self,
@@ -109,8 +109,9 @@ class BudgetExceeded(QuotaExceeded):
         limit_nano_usd: int,
         committed_nano_usd: int,
         wanted_nano_usd: int,
+        at_end: str = "refuse",
     ) -> None:
-        self.whose, self.budget_id, self.resets_at = whose, budget_id, resets_at
+        self.whose, self.budget_id, self.resets_at, self.at_end = whose, budget_id, resets_at, at_end
         super().__init__(
             span=span,
             limit_nano_usd=limit_nano_usd,

@@ -1,5 +1,7 @@
 """The only place where usage becomes cost: integers in, integers out, rounded once."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 PICO_PER_NANO = 1000
@@ -45,6 +47,16 @@ class ModelPrice:
         """True where no request to it is charged anything."""
         highest = self.input_micro_usd_per_mtok, self.output_micro_usd_per_mtok, self.minimum_nano_usd
         return self.ppm == 0 or not any(highest)
+
+    def is_below(self, other: ModelPrice) -> bool:
+        """True where nothing is charged more than at the other price, and something less."""
+        mine, its = self._charged(), other._charged()
+        return mine != its and all(map(int.__le__, mine, its))
+
+    def _charged(self) -> list[int]:
+        of_prompts = self.input_micro_usd_per_mtok, self.cheapest_input_micro_usd_per_mtok
+        whole = (*of_prompts, self.output_micro_usd_per_mtok, self.minimum_nano_usd)
+        return [part * self.ppm for part in whole]
 
     @property
     def cheapest_input_micro_usd_per_mtok(self) -> int:

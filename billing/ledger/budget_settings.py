@@ -1,5 +1,6 @@
 """Budgets as an operator sets, lists and removes them."""
 
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from billing.store.schema import workspaces
 BudgetScope = Literal["workspace", "project", "key", "person", "tag"]
 SCOPES: tuple[BudgetScope, ...] = get_args(BudgetScope)
 _b = budgets.c
+# Which models there are, each server knows for itself.
+_AT_END = re.compile(r"refuse|flex|model:[A-Za-z0-9][A-Za-z0-9._/-]{0,126}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +46,12 @@ class Budgets:
         limit_nano_usd: int,
         *,
         tag: str | None = None,
+        at_end: str | None = None,
         now: datetime,
     ) -> BudgetState:
         """Of the workspace, project or key with this id or name, or of the project's persons or its tag. It counts from
-        when it is first set, and goes on counting where its limit is changed. Raises `InvalidAccount`."""
+        when it is first set, and goes on counting where its limit is changed. `at_end` says what becomes of a chat that
+        it has no room for; None: as before, at first `refuse`. Raises `InvalidAccount`."""
         if scope not in SCOPES or period not in PERIODS:
             raise InvalidAccount(
                 f"{scope} per {period}: a budget is {', '.join(SCOPES)} per {', '.join(PERIODS)}"
@@ -54,7 +59,10 @@ class Budgets:
         if (scope == "tag") != (tag is not None) or (tag is not None and not is_tag(tag)):
             raise InvalidAccount(f"tag: a budget of a tag, and no other, names one of {TAG_WORDS}")
         checked_limit("limit_nano_usd", limit_nano_usd)
-        setting = partial(_set, scope=scope, of=of, tag=tag, period=period, limit=limit_nano_usd)
+        if at_end is not None and _AT_END.fullmatch(at_end) is None:
+            raise InvalidAccount(f"at_end: {at_end!r} is none of refuse, flex and model:ID")
+        values = {"limit_nano_usd": limit_nano_usd} | ({} if at_end is None else {"at_end": at_end})
+        setting = partial(_set, scope=scope, of=of, tag=tag, period=period, values=values)
         return await self.database.write(partial(setting, actor=self.actor, now=now))
 
     async def listed(self, workspace: str | None = None, page: Page | None = None) -> list[BudgetState]:
@@ -73,7 +81,7 @@ def _set(
     of: str,
     tag: str | None,
     period: PeriodKind,
-    limit: int,
+    values: Mapping[str, Any],
     actor: str,
     now: datetime,
 ) -> BudgetState:
@@ -91,18 +99,18 @@ def _set(
             "scope": scope,
             "subject": subject,
             "period": period,
-            "limit_nano_usd": limit,
             "created_at": now,
+            **values,
         }
         connection.execute(insert(budgets), row)
         _mark(connection, workspace_id)
     else:
         changing = update(budgets).where(_b.id == before.id)
-        connection.execute(changing.values(limit_nano_usd=limit))
+        connection.execute(changing.values(values))
     after = connection.execute(same).one()
-    was = None if before is None else before.limit_nano_usd
-    if was != limit:
-        _note(connection, "budget.set", after, {"limit_nano_usd": [was, limit]}, actor, now)
+    changed = {name: [was, to] for name, to in values.items() if (was := getattr(before, name, None)) != to}
+    if changed:
+        _note(connection, "budget.set", after, changed, actor, now)
     return states(connection, [after])[0]
 
 

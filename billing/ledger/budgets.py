@@ -36,6 +36,9 @@ from billing.store.dates import now_s
 from billing.store.schema import api_keys, workspaces
 from billing.store.statements import PrecompiledStatement, in_parts
 
+# What becomes of a chat that a budget has no room for: it is refused, or goes on in this tier or at the named model.
+REFUSE, FLEX, MODEL = "refuse", "flex", "model:"
+
 _b, _c = budgets.c, budget_counters.c
 _key = api_keys.alias("budgeted")
 _amount: ColumnElement[int] = bindparam("amount", type_=BigInteger)
@@ -116,8 +119,8 @@ def reserve(
     connection: Connection, of: Spender, amount_nano_usd: int, clock: Clock, event_id: str
 ) -> str | None:
     """Holds the amount in the present period of each budget; returns what the hold is to remember, None where there is
-    no budget. Raises `BudgetExceeded`; then the transaction is to be rolled back."""
-    taken, began = [], _began_at(clock, event_id)
+    no budget. Raises `BudgetExceeded`, of one that refuses if any does; then the transaction is to be rolled back."""
+    taken, refusals, began = [], [], _began_at(clock, event_id)
     for budget, period, counter in _present(connection, of, clock):
         parameters = {
             "counter": counter,
@@ -128,8 +131,10 @@ def reserve(
         if _RESERVE.count(connection, parameters) != 1:
             _begin(connection, budget, period, counter, began)
             if _RESERVE.count(connection, parameters) != 1:
-                raise _refusal(connection, budget, period, counter, amount_nano_usd, clock)
+                refusals.append(_refusal(connection, budget, period, counter, amount_nano_usd, clock))
         taken.append(counter)
+    if refusals:
+        raise min(refusals, key=lambda refusal: refusal.at_end != REFUSE)
     return stored(taken)
 
 
@@ -213,6 +218,7 @@ def _refusal(
         limit_nano_usd=budget.limit_nano_usd,
         committed_nano_usd=int(connection.execute(committed).scalar_one()),
         wanted_nano_usd=wanted,
+        at_end=budget.at_end,
     )
 
 
@@ -237,6 +243,7 @@ class BudgetState:
     held_nano_usd: int | None
     resets_at: datetime | None
     created_at: datetime
+    at_end: str
     tag: str | None = None
 
     @property
@@ -281,6 +288,7 @@ def _states(
             held,
             period.ends_at,
             row.created_at,
+            row.at_end,
             tag_of(row),
         )
 

@@ -18,6 +18,8 @@ budgets = Table(
     Column("period", String(8), nullable=False),
     Column("limit_nano_usd", BigInteger, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
+    # What becomes of a chat that it has no room for: `refuse`, `flex` or `model:…`.
+    Column("at_end", String(160), nullable=False, server_default="refuse"),
     UniqueConstraint("subject", "period"),
     Index("ix_budgets_workspace_id", "workspace_id"),
     Index("ix_budgets_created_at", "created_at", "id"),

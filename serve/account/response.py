@@ -276,6 +276,7 @@ class Budget(_Answer):
     tag: str | None
     period: PeriodKind
     time_zone: str
+    at_end: str = Field(description="For a chat that it has no room for: `refuse`, `flex` or `model:ID`.")
 
 
 class Limits(_Answer):

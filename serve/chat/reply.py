@@ -16,6 +16,7 @@ from billing.caller import Caller
 from billing.errors import BillingError
 from models.engine import EngineChunk, EngineRequest
 from models.errors import EngineError, EngineFailed, EngineRejected, InvalidField, UnsupportedOption
+from serve.chat.landing import open_or_land
 from serve.chat.request import PreparedChat
 from serve.chat.service import ChatService, EngineReply
 from serve.http.errors import Problem, problem_of, unexpected_problem
@@ -145,7 +146,7 @@ class ChatReply(ChargedReply):
             raise renamed from error
 
     async def answer(self, admitted: Admitted, client: Client) -> Response:
-        async with self._service.open(self._chat, admitted, client) as answer:
+        async with open_or_land(self._service, self._chat, admitted, client) as answer:
             data = b""
             async with aclosing(answer.chunks()) as chunks:
                 async for chunk in chunks:
@@ -165,7 +166,7 @@ class ChatReply(ChargedReply):
         try:
             async with (
                 self.admitted() as admitted,
-                self._service.open(self._chat, admitted, client) as answer,
+                open_or_land(self._service, self._chat, admitted, client) as answer,
             ):
                 async with aclosing(answer.chunks()) as chunks:
                     ended = await self._forward(chunks, answer, stream)
@@ -178,7 +179,7 @@ class ChatReply(ChargedReply):
             # What the stream was charged is known by now, where it was.
             settled = answer.held.receipt if answer is not None else None
             charged = answer.charged(settled) if answer is not None and settled is not None else {}
-            problem, request = self._problem(error), self._chat.request
+            problem, request = self._problem(error), answer.request if answer else self._chat.request
             await stream.end(self._form.error(problem, charged, request, self._last_piece))
 
     async def _forward(
@@ -202,7 +203,7 @@ class ChatReply(ChargedReply):
             await stream.send(chunk.data)
         if not stream.started:
             raise EngineFailed("the engine's stream ended without an event")
-        return EndedStream(self._chat.request, first_event, held_back)
+        return EndedStream(answer.request, first_event, held_back)
 
     def _problem(self, error: Exception) -> Problem:
         if isinstance(error, (EngineError, BillingError)):

@@ -243,7 +243,6 @@ class ChatCompletionRequest(RequestShape):
         description="Compresses long parts of the prompt on their way to the model: tool results, and text parts with "
         "`compress: true`. `null` or `false` turns the project's default off.",
     )
-
     include: list[Literal["token_ids"]] | None = Field(
         default=None,
         max_length=8,
@@ -336,8 +335,11 @@ class PreparedChat:
     request: EngineRequest
     # A count that the prompt's tokens cannot pass, and the one that they have at least.
     prompt_tokens_bound: int
+    asked: AskedChat
     # None if compression was not asked for.
     prompt: PreparedPrompt | None = None
+    # Those of a reply that is written down.
+    most_bytes: int | None = None
 
     @property
     def route(self) -> str:
@@ -362,8 +364,7 @@ class PreparedChat:
     @property
     def enough(self) -> int | None:
         """The reply that a caller who gave no limit gets where more cannot be paid for, or is over the limits."""
-        is_limited = self.request.max_tokens < self.model.context_length
-        if is_limited or self.request.max_tokens_field is not None:
+        if self.request.max_tokens < self.model.context_length or self.request.max_tokens_field is not None:
             return None
         return DEFAULT_MAX_TOKENS * self.request.sequences
 
@@ -383,9 +384,7 @@ class PreparedChat:
             return replace(self, request=replace(request, max_tokens=min(request.max_tokens, most)))
         tokens = min(request.max_tokens, self.model.context_length)
         if tokens * listed * LEAST_LISTED_BYTES[request.form] > most_bytes:
-            message = (
-                f"the reply could list more than the {most_bytes} bytes that are kept; ask for fewer tokens"
-            )
+            message = f"the reply could list more than the {most_bytes} bytes kept; ask for fewer tokens"
             raise InvalidField(("logprobs",), message, kind="too_much")
         return self
 

@@ -48,10 +48,18 @@ class Usage(BaseModel):
     total_tokens: int = Field(description="Their sum.")
 
 
+def _document_optional(schema: dict[str, Any]) -> None:
+    document_compression(schema)
+    words = "What was `asked` and what was `given` and charged, where a budget had no room for the first; else absent."
+    offer = {"type": "object", "additionalProperties": {"type": "string"}}
+    offers = {"asked": offer, "given": offer}
+    schema["properties"]["landing"] = {"type": "object", "description": words, "properties": offers}
+
+
 class ServiceBlock(BaseModel):
     """The fields that this service adds to an OpenAI completion."""
 
-    model_config = ConfigDict(extra="allow", json_schema_extra=document_compression)
+    model_config = ConfigDict(extra="allow", json_schema_extra=_document_optional)
 
     billing: Billing = Field(description="The price of this request.")
     metering: Metering = Field(description="The record of this request.")

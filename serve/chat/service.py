@@ -92,7 +92,8 @@ class ChatService:
             tells_tokens=asked.tells_tokens,
         )
         prompt = self.compressor.prepare(caller, asked.messages, asked.compression)
-        chat = PreparedChat(model, request, self._prompt_bound(model, request), prompt)
+        bound = self._prompt_bound(model, request)
+        chat = PreparedChat(model, request, bound, asked, prompt, most_bytes)
         return chat if most_bytes is None else chat.kept_within(most_bytes)
 
     def _tier(self, caller: Caller, asked: Any) -> ServiceTier:
@@ -318,6 +319,8 @@ class EngineReply:
     reply: tuple[int, ...] = ()
     # All token ids, where the request asks for them.
     token_ids: TokenIds | None = None
+    # What was asked and what was given, where the chat landed elsewhere.
+    landing: Mapping[str, Any] | None = None
 
     async def chunks(self) -> AsyncGenerator[EngineChunk, None]:
         """The engine's chunks; their usage is noted. Raises what `Engine.generate` raises."""
@@ -378,6 +381,8 @@ class EngineReply:
         fields = charged_fields(receipt)
         if self.request.tier != "default":
             fields["service_tier"] = self.request.tier
+        if self.landing is not None:
+            fields["service"]["landing"] = self.landing
         if self.token_ids is not None:
             fields["service"]["tokens"] = self.token_ids.fields()
         if self.compressed is not None:

@@ -140,6 +140,10 @@ class Admitted:
         how = "batch" if self.caller.background else self.caller.tier
         return f"{how}:{self.asked}" if how else self.asked
 
+    def land(self, caller: Caller, prices: PriceList, part: TokenTerms) -> None:
+        """Go on as another chat, at these prices of the caller's. The limits a minute have counted it already."""
+        self.caller, self.prices, self.parts, self.asked = caller, prices, [part], f"landed:{self.asked}"
+
     def reply_headers(self, status: MeteringStatus) -> dict[str, str]:
         """The reply headers on money: whether its usage is on record, and what is left of the limits."""
         return {METERING_HEADER: status, **rate_limit_headers(self.limits)}

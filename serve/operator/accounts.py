@@ -194,6 +194,7 @@ class Budget(View):
     held_usd: ShortUsd | None = Field(description="Set aside for requests that run.")
     remaining_usd: ShortUsd | None
     resets_at: At | None = Field(description="null: never.")
+    at_end: str = Field(description="For a chat that it has no room for: `refuse`, `flex` or `model:ID`.")
     created_at: At
 
 

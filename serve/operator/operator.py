@@ -134,10 +134,11 @@ class Operator:
         return views.Key.row(await self.accounts.keys.revoke(key, now=self.now))
 
     async def set_budget(
-        self, scope: str, of: str, period: PeriodKind, limit_nano_usd: int, tag: str | None = None
+        self, scope: str, of: str, period: PeriodKind, limit_nano_usd: int, **how: str | None
     ) -> Record:
+        """`how`: its `tag` and `at_end`."""
         setting = Budgets(self.database, self.actor).set(
-            cast(BudgetScope, scope), of, period, limit_nano_usd, tag=tag, now=self.now
+            cast(BudgetScope, scope), of, period, limit_nano_usd, now=self.now, **how
         )
         return views.Budget.row(await setting)
 

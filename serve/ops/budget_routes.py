@@ -20,6 +20,9 @@ class BudgetSetting(AdminBody):
     tag: str | None = Field(None, max_length=32, description="With a project: of its requests with this tag.")
     period: PeriodKind = Field(description="In the time zone of the workspace; `total`: in all.")
     limit_usd: Usd
+    at_end: str | None = Field(
+        None, max_length=160, description="For a chat that it has no room for: `refuse`, `flex`, `model:ID`."
+    )
 
     def whose(self) -> tuple[str, str]:
         """Raises `ValueError`."""
@@ -41,7 +44,8 @@ def budget_routes() -> APIRouter:
     async def set_budget(body: BudgetSetting, admin: Caller) -> Record:
         """Set the budget of a workspace, a project or a key, or of a project's persons or a tag. One that was there
         gets the new limit and counts on."""
-        return await admin.set_budget(*body.whose(), body.period, nano_usd(body.limit_usd) or 0, body.tag)
+        (scope, of), limit = body.whose(), nano_usd(body.limit_usd) or 0
+        return await admin.set_budget(scope, of, body.period, limit, tag=body.tag, at_end=body.at_end)
 
     @routes.get("", **answers(views.Budgets, 404))
     async def list_budgets(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import ROUND_HALF_EVEN, Decimal
 from fractions import Fraction
 
@@ -154,3 +155,42 @@ def test_cached_input_never_costs_more_than_input_and_never_counts_more_tokens_t
         ModelPrice("m", 100_000, 0, 0, cached_input_micro_usd_per_mtok=100_001)
     with pytest.raises(ValueError, match="cached_tokens"):
         cost(ModelPrice("m", 1, 1, 0), prompt_tokens=9, completion_tokens=0, minimum=True, cached_tokens=10)
+
+
+few = st.integers(0, 3)
+alike = st.builds(
+    ModelPrice,
+    model_id=st.just("m"),
+    input_micro_usd_per_mtok=st.integers(3, 6),
+    output_micro_usd_per_mtok=few,
+    minimum_nano_usd=few,
+    cached_input_micro_usd_per_mtok=st.none() | few,
+    ppm=st.sampled_from([0, WHOLE_PPM // 2, WHOLE_PPM, 2 * WHOLE_PPM]),
+)
+
+
+@given(alike, alike, tokens, tokens, st.data())
+def test_nothing_costs_more_at_a_price_that_is_below_another(
+    price: ModelPrice, other: ModelPrice, prompt: int, completion: int, data: st.DataObject
+) -> None:
+    cached = data.draw(st.integers(0, prompt))
+    minimum = data.draw(st.booleans())
+    mine, its = (
+        cost(
+            each, prompt_tokens=prompt, completion_tokens=completion, cached_tokens=cached, minimum=minimum
+        ).nano_usd
+        for each in (price, other)
+    )
+    assert not price.is_below(price)
+    assert mine <= its or not price.is_below(other)
+    assert not (price.is_below(other) and other.is_below(price))
+
+
+@pytest.mark.parametrize("of", ["input_micro_usd_per_mtok", "output_micro_usd_per_mtok", "minimum_nano_usd"])
+def test_one_price_that_is_higher_is_enough_not_to_be_below(of: str) -> None:
+    price = ModelPrice("m", 10, 10, 10, cached_input_micro_usd_per_mtok=5)
+    assert replace(price, **{of: 9}).is_below(price)
+    assert not replace(price, ppm=WHOLE_PPM // 2, **{of: 21}).is_below(price)
+    assert not replace(price, cached_input_micro_usd_per_mtok=None, output_micro_usd_per_mtok=1).is_below(
+        price
+    )

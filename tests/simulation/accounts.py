@@ -61,7 +61,8 @@ class Accounts:
                     "tag": label_subject(caller.project_id, TAGS[0]),
                 }
                 driver.execute(
-                    "INSERT INTO budgets VALUES (?, ?, ?, ?, ?, ?, '2026-01-01 00:00:00.000000')",
+                    "INSERT INTO budgets (id, workspace_id, scope, subject, period, limit_nano_usd, created_at) "
+                    "VALUES (?, ?, ?, ?, ?, ?, '2026-01-01 00:00:00.000000')",
                     (
                         f"bud_{caller.workspace_id}_{number}",
                         caller.workspace_id,

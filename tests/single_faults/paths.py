@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from billing.ledger.budget_settings import Budgets
+from billing.ledger.budgets import FLEX
 from billing.store.schema import workspaces
 from billing.usage import now
 from billing.webhooks.webhooks import Webhooks
@@ -13,7 +15,7 @@ from serve.money.ledger_setup import read_pepper
 from tests.serve.batches.uploading import chat_line, jsonl, made
 from tests.serve.chat.test_compression import agent
 from tests.serve.compressing import CONTEXT, QUERY
-from tests.serve.served import HI
+from tests.serve.served import HI, MINIMUM_NANO_USD
 from tests.single_faults.audit import (
     Told,
     check_archive,
@@ -90,6 +92,14 @@ async def _reach_a_limit(server: Server) -> None:
     await server.upkeep()
 
 
+async def _spend_a_budget(server: Server) -> None:
+    """For the chat as it is asked there is no room, and for the same as `flex` there is."""
+    setting = Budgets(server.served.database, "single faults").set(
+        "project", f"{WORKSPACE}/project", "total", MINIMUM_NANO_USD, now=now(), at_end=FLEX
+    )
+    await setting
+
+
 async def _hear(server: Server) -> None:
     await tried(server.webhooks.watch.once)
     await tried(server.webhooks.dispatcher.once)
@@ -98,6 +108,7 @@ async def _hear(server: Server) -> None:
 PATHS = {
     "chat": _asking(CHAT, messages=HI, max_tokens=6),
     "stream": _asking(CHAT, messages=HI, max_tokens=6, stream=True),
+    "landed chat": replace(_asking(CHAT, messages=HI, max_tokens=4), prepare=_spend_a_budget),
     "compressed chat": _asking(CHAT, messages=agent(), max_tokens=6, compression=SQUEEZED),
     "compression": _asking(COMPRESS, query=QUERY, input=CONTEXT, model="lexical"),
     "chat in an outage": Trodden(_chat_in_an_outage, check_reply),

@@ -218,6 +218,7 @@ def settings_of(folder: Path) -> Settings:
         "database_url": f"sqlite:///{folder / 'ledger.db'}",
         "spool_path": str(folder / "spool.db"),
         "upkeep_s": 0.1,
+        "service_tiers": {"flex": 0.5},
     }
     compressor = {
         "id": "lexical",

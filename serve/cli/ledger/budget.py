@@ -19,6 +19,7 @@ budget_commands = typer.Typer(help="What may be spent in an hour, a day, …", n
 
 OfKey = Annotated[str | None, typer.Option("--key", help="Only this key (id or whole).", autocompletion=keys)]
 Per = Annotated[PeriodKind, typer.Option(help="In the time zone of the workspace; `total`: in all.")]
+AtEnd = Annotated[str | None, typer.Option(help="Chats without room: refuse (at first), flex, model:ID.")]
 
 
 @budget_commands.command("set")
@@ -32,6 +33,7 @@ def set_budget(
         bool, typer.Option("--person", help="With --project: of each person whom its requests name.")
     ] = False,
     tag: Annotated[str | None, typer.Option(help="With --project: of its requests with this tag.")] = None,
+    at_end: AtEnd = None,
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
 ) -> None:
@@ -48,7 +50,9 @@ def set_budget(
     limit = nano_usd(usd, "--usd")
     if limit is None:
         raise ConfigError("--usd: an amount; pith budget remove ends a budget")
-    made = on_accounts(config, lambda operator: operator.set_budget(scope, of, per, limit, tag))
+    made = on_accounts(
+        config, lambda operator: operator.set_budget(scope, of, per, limit, tag=tag, at_end=at_end)
+    )
     output.show(made, as_json)
 
 

@@ -463,3 +463,44 @@ async def test_a_count_that_somebody_changed_is_named_and_rebuilt(books: Books, 
     rebuilt = await books.reader().rebuild(actor="test", now=books.now)
     assert [one.figure.split(" of ")[0] for one in rebuilt] == [figure]
     assert await spent(books, caller) == [(400, 1000)]
+
+
+async def test_what_becomes_of_a_chat_at_the_end_is_kept_until_it_is_changed(books: Books) -> None:
+    caller = await with_budget(books, 1000)
+
+    async def after(at_end: str | None) -> str:
+        of = caller.project_id
+        return (await settings(books).set("project", of, "day", 900, now=books.now, at_end=at_end)).at_end
+
+    assert [await after(each) for each in (None, "model:org/small-1.5b", None, "flex", "refuse")] == [
+        *("refuse", "model:org/small-1.5b", "model:org/small-1.5b"),
+        *("flex", "refuse"),
+    ]
+    for wrong in ("", "stop", "model:", "model: x", "model:" + "m" * 128, "flex\n", "priority"):
+        with pytest.raises(InvalidAccount, match="at_end"):
+            await after(wrong)
+    actions = await books.database.read(
+        lambda c: c.execute(text("SELECT details FROM audit_log WHERE action = 'budget.set'")).scalars().all()
+    )
+    assert sum("at_end" in str(details) for details in actions) == 3
+
+
+@pytest.mark.parametrize("strict", [0, 1])
+async def test_a_refusal_says_what_becomes_of_it_and_one_that_refuses_has_the_last_word(
+    books: Books, strict: int
+) -> None:
+    caller = await with_budget(books, 500)
+    ways = ["model:a", "flex"]
+
+    async def refusal() -> str:
+        for period, at_end in zip(("day", "month"), ways, strict=True):
+            of = caller.project_id
+            await settings(books).set("project", of, period, 500, now=books.now, at_end=at_end)  # type: ignore[arg-type]
+        with pytest.raises(BudgetExceeded) as refused:
+            await books.hold(caller)
+        return refused.value.at_end
+
+    assert await refusal() in ways
+    ways[strict] = "refuse"
+    assert await refusal() == "refuse"
+    assert await spent(books, caller) == [(0, 0), (0, 0)]

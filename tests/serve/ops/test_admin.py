@@ -405,6 +405,13 @@ def test_a_page_reads_no_more_rows_than_it_shows(ops: Ops, monkeypatch: pytest.M
         ("PUT", "budgets", {"workspace": "a", "key": "b", "period": "day", "limit_usd": 1}, 422, None),
         ("PUT", "budgets", {"workspace": "errors", "period": "minute", "limit_usd": 1}, 422, "period"),
         ("PUT", "budgets", {"workspace": "nobody", "period": "day", "limit_usd": 1}, 404, None),
+        (
+            "PUT",
+            "budgets",
+            {"workspace": "errors", "period": "day", "limit_usd": 1, "at_end": "model:"},
+            422,
+            None,
+        ),
         ("PATCH", "workspaces/errors", {"time_zone": "Mars/Olympus"}, 422, None),
         ("DELETE", "budgets/nothing", None, 404, None),
         ("POST", "webhooks", {"url": "ftp://x"}, 422, None),
@@ -503,7 +510,11 @@ def test_budgets_are_set_changed_listed_and_removed(ops: Ops) -> None:
     )
     assert (made["subject"], made["limit_usd"], made["used_usd"]) == (project["id"], "1.5", "0")
     assert made["time_zone"] == "Asia/Kolkata" and made["resets_at"].endswith("T18:30:00+00:00")
-    assert changed == {**made, "limit_usd": "2", "remaining_usd": "2"}
+    assert changed == {**made, "limit_usd": "2", "remaining_usd": "2"} and made["at_end"] == "refuse"
+    landing = ops.admin.put("/admin/v1/budgets", json={**asked, "at_end": "model:small"}).json()
+    assert landing["at_end"] == "model:small"
+    changed = ops.admin.put("/admin/v1/budgets", json={**asked, "limit_usd": "2"}).json()
+    assert changed == {**landing, "limit_usd": "2", "remaining_usd": "2"}
     ops.admin.put("/admin/v1/budgets", json={**asked, "period": "total"})
     listed = ops.read("budgets", workspace="frugal")["data"]
     assert [one["period"] for one in listed] == ["day", "total"] and listed[0] == changed
