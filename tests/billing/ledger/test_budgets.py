@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlalchemy import Connection, text
@@ -49,7 +49,7 @@ async def budget(
     return await settings(books).set(scope, of, period, limit, now=books.now)
 
 
-async def spent(books: Books, caller: Caller) -> list[tuple[int, int]]:
+async def spent(books: Books, caller: Caller) -> list[Any]:
     """Used and held of each budget in its present period, once everything was found to add up."""
     assert await books.differences() == []
     of = Spender(

@@ -257,7 +257,7 @@ def test_projects_and_keys_have_limits_by_hour_and_day(on: Pith) -> None:
             ("project", "set", "acme/p"),
             "--metered/--no-metered, --requests-per-minute, --tokens-per-minute, --max-in-flight, "
             "--requests-per-hour, --requests-per-day, --tokens-per-hour, --tokens-per-day, --weight, "
-            "--compression, --proof/--no-proof",
+            "--compression, --proof/--no-proof, --person-required/--no-person-required, --allowed-tags",
         ),
     ],
 )
@@ -273,6 +273,13 @@ def test_a_project_is_made_and_told_to_promise_its_usage(on: Pith) -> None:
     on("workspace", "create", "acme")
     assert on("project", "create", "acme", "p", "--proof", "--json").json()["proof"] is True
     assert on("project", "set", "acme/p", "--no-proof", "--json").json()["proof"] is False
+    named = on("project", "set", "acme/p", "--person-required", "--allowed-tags", "b, a", "--json").json()
+    assert (named["person_required"], named["allowed_tags"]) == (True, ["a", "b"])
+    assert on("project", "set", "acme/p", "--allowed-tags", "none", "--json").json()["allowed_tags"] is None
+    day = ("budget", "set", "--project", "acme/p", "--per", "day", "--usd", "1", "--json")
+    assert on(*day, "--person").json()["used_usd"] is None
+    assert on(*day, "--tag", "a").json()["tag"] == "a"
+    assert on(*day, "--person", "--tag", "a").code == 2
     assert on("project", "set", "acme/p", "--weight", 2, "--json").json()["proof"] is False
 
 

@@ -412,6 +412,13 @@ def test_a_page_reads_no_more_rows_than_it_shows(ops: Ops, monkeypatch: pytest.M
             422,
             None,
         ),
+        (
+            "PUT",
+            "budgets",
+            {"workspace": "errors", "person": True, "period": "day", "limit_usd": 1},
+            422,
+            None,
+        ),
         ("PATCH", "workspaces/errors", {"time_zone": "Mars/Olympus"}, 422, None),
         ("DELETE", "budgets/nothing", None, 404, None),
         ("POST", "webhooks", {"url": "ftp://x"}, 422, None),
