@@ -25,7 +25,7 @@ from models.fake_engine import FakeEngine
 from serve.tracing.request_record import RequestRecord
 from tests.serve.batches.uploading import chat_line, ended, jsonl, lines_of, made
 from tests.serve.chat.test_compression import PASSAGES, agent
-from tests.serve.compressing import local_model
+from tests.serve.compressing import ReadyModel, local_model
 from tests.serve.money.test_promises import promised, record_of, service_of
 from tests.serve.served import (
     HI,
@@ -94,7 +94,7 @@ async def module_served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterat
         models=MODELS,
         server={"max_body_bytes": 65_536},
         compression=compressing,
-        compressors={"lexical": local_model()},
+        compressors={"lexical": ReadyModel(local_model())},
     ) as served:
         yield served
 
