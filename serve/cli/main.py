@@ -95,7 +95,7 @@ GROUPS = {
     "Accounts": (
         Verb("workspace", "serve.cli.ledger.accounts:workspace_commands", "Accounts that pay."),
         Verb("project", "serve.cli.ledger.accounts:project_commands", "Sets of keys with their own rate limits."),
-        Verb("key", "serve.cli.ledger.accounts:key_commands", "API keys."),
+        Verb("key", "serve.cli.ledger.keys:key_commands", "API keys."),
         Verb("budget", "serve.cli.ledger.budget:budget_commands", "What may be spent in an hour, a day, …"),
         Verb("webhook", "serve.cli.ledger.webhook:webhook_commands", "Who is told of limits and collections."),
         Verb("audit", "serve.cli.ledger.books:audit", "Who changed which account or collection, and when."),
