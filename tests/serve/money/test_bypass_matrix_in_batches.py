@@ -44,14 +44,14 @@ def one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_run, "MOST_ATTEMPTS", 1)
 
 
-async def make(account: Account, kind: Kind, endpoint: str | None) -> str:
+async def make(account: Account, kind: Kind, endpoint: str | None, *, is_labelled: bool = True) -> str:
     """The id of a batch with a line of each shape of the endpoint."""
     lines = [
         {
             "custom_id": shape.name,
             "method": "POST",
             "url": endpoint,
-            "body": {**model_of(shape), **shape.body},
+            "body": {**model_of(shape), **shape.body, **(shape.labels if is_labelled else {})},
         }
         for shape in LINES
         if shape.row.in_batches == endpoint
@@ -98,7 +98,10 @@ def cells(name: str) -> Iterator[tuple[Kind, str | None]]:
 async def test_no_line_is_let_in(house: House, name: str) -> None:
     limit = LIMITS[name]
     account = await house.account(limit)
-    batches = {await make(account, kind, endpoint): kind for kind, endpoint in cells(name)}
+    is_labelled = limit.is_of_labelled
+    batches = {
+        await make(account, kind, endpoint, is_labelled=is_labelled): kind for kind, endpoint in cells(name)
+    }
     async with house.spent(limit, account):
         before = house.work
         await run(house)

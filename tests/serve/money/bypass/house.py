@@ -24,7 +24,7 @@ from models.fake_engine import FakeEngine
 from tests.migrated import migrated_file
 from tests.serve.compressing import DemoClient, ReadyModel, local_model
 from tests.serve.money.bypass.limits import BUDGET_OWNERS, Kind, Limit, answer_of
-from tests.serve.money.bypass.shapes import CHAT_NANO_USD, SHAPES, SPENT_TOKENS, Shape
+from tests.serve.money.bypass.shapes import CHAT_NANO_USD, LABELS, SHAPES, SPENT_TOKENS, TAG, Shape
 from tests.serve.retrieval.serving import LEXICAL, MODELS, FakeRetrieval
 from tests.serve.served import Client, Gate, Served, at_rest, model_document, serving
 
@@ -49,12 +49,17 @@ class Account:
     async def budget(self, scope: BudgetScope, period: Any) -> None:
         budgets = Budgets(self.house.served.database, "test")
         for owner in BUDGET_OWNERS[scope](self):
-            await budgets.set(scope, owner, period, CHAT_NANO_USD, now=datetime.now(UTC))
+            tag = TAG if scope == "tag" else None
+            await budgets.set(scope, owner, period, CHAT_NANO_USD, now=datetime.now(UTC), tag=tag)
 
     async def change_keys(self, **values: Any) -> None:
         for key_id in self.ids.values():
             change = KeyChange(values)
             await self.house.served.accounts.keys.change(key_id, change, now=datetime.now(UTC))
+
+    async def change_projects(self, **values: Any) -> None:
+        for project in ("metered", "unmetered"):
+            await self.house.served.accounts.change_project(f"{self.name}/{project}", values)
 
     async def revoke(self, what: Literal["workspace", "project", "key"]) -> None:
         accounts, now = self.house.served.accounts, datetime.now(UTC)
@@ -75,8 +80,8 @@ class Account:
         rows = await self.house.served.database.read(lambda c: c.execute(asked, {"name": self.name}).all())
         return [tuple(row) for row in rows]
 
-    async def ask(self, shape: Shape, kind: Kind, request_id: str) -> Client:
-        return await self.house.client(shape, self.tokens[kind], request_id).run()
+    async def ask(self, shape: Shape, kind: Kind, request_id: str, *, is_labelled: bool = True) -> Client:
+        return await self.house.client(shape, self.tokens[kind], request_id, is_labelled=is_labelled).run()
 
 
 @dataclass
@@ -115,14 +120,15 @@ class House:
             await asked.setting(account)
         return account
 
-    def client(self, shape: Shape, token: str, request_id: str) -> Client:
+    def client(self, shape: Shape, token: str, request_id: str, *, is_labelled: bool = True) -> Client:
         """Of an address of its own: what is counted by addresses is no part of the matrix."""
         self._clients += 1
         given = token if shape.header == "x-api-key" else f"Bearer {token}"
         headers = {shape.header: given, "content-type": "application/json", "x-request-id": request_id}
         if shape.row.name == "compress many" and shape.streams:
             headers["accept"] = "application/x-ndjson"
-        body, address = shape.body, f"2001:db8:{self._clients:x}::1"
+        body = {**shape.body, **(shape.labels if is_labelled else {})}
+        address = f"2001:db8:{self._clients:x}::1"
         if shape.row.name == "compress many":
             body.pop("stream", None)
         raw = (json.dumps(body).encode(),)
@@ -146,7 +152,7 @@ class House:
         self.served.engine = FakeEngine(sleep=gate) if limit.is_of_running else FakeEngine()
         chats = []
         for kind in limit.spenders:
-            chats.append(self.served.chat(key=account.tokens[kind], request_id=SPENDING).start())
+            chats.append(self.served.chat(key=account.tokens[kind], request_id=SPENDING, **LABELS).start())
             if limit.is_of_running:
                 await gate.reached.wait()
                 gate.reached.clear()
@@ -217,7 +223,8 @@ async def open_cells(house: House, limit: Limit, kinds: Sequence[Kind]) -> list[
             if reason is not None and kind in let_in:
                 continue
             before = house.work
-            client = await account.ask(shape, kind, LET_IN if reason else cell)
+            asked_as = LET_IN if reason else cell
+            client = await account.ask(shape, kind, asked_as, is_labelled=limit.is_of_labelled)
             if reason is not None:
                 let_in.add(kind)
                 assert client.status == 200, f"{cell} is refused, although {reason}: {client.body!r}"

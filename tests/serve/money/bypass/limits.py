@@ -16,7 +16,7 @@ from billing.accounts.keys import KeyTerms
 from billing.caller import NO_LIMITS, ProjectLimits
 from billing.ledger.budget_settings import SCOPES
 from billing.periods import PERIODS
-from tests.serve.money.bypass.shapes import CHAT_NANO_USD, CHAT_TOKENS, CHAT_USD, Json, Shape
+from tests.serve.money.bypass.shapes import CHAT_NANO_USD, CHAT_TOKENS, CHAT_USD, TAG, Json, Shape
 
 if TYPE_CHECKING:
     from tests.serve.money.bypass.house import Account
@@ -28,8 +28,10 @@ BUDGET_OWNERS: dict[str, Callable[[Account], list[str]]] = {
     "workspace": lambda account: [account.name],
     "project": lambda account: [f"{account.name}/metered"],
     "key": lambda account: [account.ids["plain"], account.ids["rotated, the new"]],
+    "person": lambda account: [f"{account.name}/metered"],
+    "tag": lambda account: [f"{account.name}/metered"],
 }
-Cause = Literal["money", "billing", "rate", "key", "model", "route"]
+Cause = Literal["money", "billing", "rate", "key", "model", "route", "person", "tag"]
 # Status and code in the contract's form, OpenAI's and Anthropic's.
 ANSWERS: dict[Cause, dict[str, tuple[int, str]]] = {
     "money": {"v1": (402, "quota_exceeded"), "openai": (402, "insufficient_quota")},
@@ -38,6 +40,8 @@ ANSWERS: dict[Cause, dict[str, tuple[int, str]]] = {
     "key": {"v1": (403, "invalid_api_key"), "openai": (401, "invalid_api_key")},
     "model": {"v1": (403, "model_not_allowed"), "openai": (404, "model_not_found")},
     "route": {"v1": (403, "route_not_allowed"), "openai": (403, "route_not_allowed")},
+    "person": {"v1": (400, "person_required"), "openai": (400, "person_required")},
+    "tag": {"v1": (400, "tag_not_allowed"), "openai": (400, "tag_not_allowed")},
 }
 ANTHROPIC: dict[Cause, tuple[int, str]] = {
     "money": (402, "billing_error"),
@@ -46,6 +50,8 @@ ANTHROPIC: dict[Cause, tuple[int, str]] = {
     "key": (401, "authentication_error"),
     "model": (404, "not_found_error"),
     "route": (403, "permission_error"),
+    "person": (400, "invalid_request_error"),
+    "tag": (400, "invalid_request_error"),
 }
 
 
@@ -70,6 +76,8 @@ class Limit:
     # Used up while a request runs.
     is_of_running: bool = False
     is_of_keys: bool = False
+    # Its requests name a person and a tag.
+    is_of_labelled: bool = True
     spares: Callable[[Shape], str | None] = lambda shape: None
 
     def spared(self, shape: Shape, kind: Kind) -> str | None:
@@ -99,7 +107,8 @@ def money_limits() -> Iterator[Limit]:
             await account.budget(scope, period)
 
         words = f"{CHAT_USD} in all" if period == "total" else f"{CHAT_USD} for each {period}, which resets"
-        says = f"^{scope} quota .*{CHAT_USD} of the budget of {words}"
+        whose = f"tag {TAG}" if scope == "tag" else scope
+        says = f"^{whose} quota .*{CHAT_USD} of the budget of {words}"
         name = f"budget of the {scope} per {period}"
         yield Limit(name, "money", says, setting=setting, is_of_keys=scope == "key")
 
@@ -113,6 +122,10 @@ RATES = {
     "requests_per_minute": (1, "1 requests a minute"),
     "tokens_per_minute": (CHAT_TOKENS, f"{CHAT_TOKENS} tokens a minute"),
     "max_in_flight": (1, "1 requests at the same time"),
+    "requests_per_hour": (1, "1 requests an hour"),
+    "requests_per_day": (1, "1 requests a day"),
+    "tokens_per_hour": (CHAT_TOKENS, f"{CHAT_TOKENS} tokens an hour"),
+    "tokens_per_day": (CHAT_TOKENS, f"{CHAT_TOKENS} tokens a day"),
 }
 
 
@@ -164,6 +177,16 @@ def access_limits() -> Iterator[Limit]:
         "'lexical' does not exist or this API key may not use it$",
         cut=allow_no_compressor,
         spares=_asks_no_compression,
+    )
+    yield Limit(
+        "project person_required",
+        "person",
+        cut=lambda account: account.change_projects(person_required=True),
+        is_of_labelled=False,
+        spares=_counts_no_tokens,
+    )
+    yield Limit(
+        "project allowed_tags", "tag", cut=lambda account: account.change_projects(allowed_tags=["nightly"])
     )
     yield Limit("key routes", "route", "API key may not be used for", cut=allow_no_route)
 

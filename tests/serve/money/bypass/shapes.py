@@ -19,6 +19,9 @@ CHAT_NANO_USD, CHAT_TOKENS, CHAT_USD = token_cost(SPENT_TOKENS), 2 + SPENT_TOKEN
 ASKED = "When does the warranty of this pump end, and which parts does it have?"
 RATIO = {"target_ratio": 0.5}
 TIERS = ("", "flex", "priority")
+# Whom and what every request is for.
+PERSON, TAG = "alice", "research"
+LABELS: Json = {"user": PERSON, "metadata": {"tags": TAG}}
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,12 @@ class Shape:
         ways = ("stream" * self.streams, "compressed" * self.compresses, self.tier)
         sent = "" if self.header == "authorization" else self.header
         return " ".join([self.row.name, *filter(None, (*ways, sent))])
+
+    @property
+    def labels(self) -> Json:
+        """The fields that name its person and its tag."""
+        is_message = self.row.path.startswith("/anthropic/")
+        return {"metadata": {"user_id": PERSON, "tags": TAG}} if is_message else LABELS
 
     @property
     def body(self) -> Json:
