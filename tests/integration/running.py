@@ -34,6 +34,8 @@ WAIT_S = 120
 IDLES, IDLE_S = "pith-small", 6
 # Short enough to be seen at work: an engine takes longer to start.
 START_WAIT_S = 8
+# An engine that was killed is back in less, on a machine that is busy too.
+SURVIVAL_WAIT_S = 120
 PROGRESS_S = 20
 # A page of this origin may call the server from a browser.
 PAGE_ORIGIN = "http://app.test"
@@ -180,7 +182,7 @@ def write_config(
     config["ops"] = {"port": free_port()}
     config["metrics"] = {"tenants": {"top": 5}}
     config["webhooks"] = {"allowed_networks": ["127.0.0.0/8"]}
-    times = {"start_wait_s": START_WAIT_S, "survival_wait_s": START_WAIT_S, "progress_s": PROGRESS_S}
+    times = {"start_wait_s": START_WAIT_S, "survival_wait_s": SURVIVAL_WAIT_S, "progress_s": PROGRESS_S}
     config["server"] |= {"cors_origins": [PAGE_ORIGIN], **times, **server}
     # Tests fill it, and a prompt of 16,384 tokens takes a busy machine longer than `PROGRESS_S`.
     config["models"][0]["context_length"] = 4096

@@ -85,7 +85,7 @@ async def audit(state: Path, url: str, told: Told) -> Verdict:
         pepper = read_pepper(state)
         make_admin_key(state / "admin-keys")
         await upgrade(url)
-        database, spool = open_database(url, timeout_s=30), Spool(state / SPOOL)
+        database, spool = open_database(url, timeout_s=120), Spool(state / SPOOL)
     except (BillingError, ValueError, OSError) as error:
         return Verdict(wrong=[f"it does not start: {type(error).__name__}: {error}"])
     ledger = Ledger(database, spool)
