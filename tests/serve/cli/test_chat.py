@@ -8,6 +8,7 @@ import json
 import os
 import pty
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -181,6 +182,9 @@ def _take_the_terminal() -> None:
     os.close(os.open(os.ttyname(0), os.O_RDWR))
 
 
+SHOWN_S = 120
+
+
 class Terminal:
     """`pith chat` on a terminal of its own."""
 
@@ -201,6 +205,8 @@ class Terminal:
     def wait_for(self, text: str) -> str:
         """Read until `text` is shown; returns all up to there and drops it."""
         while text not in self.shown:
+            is_ready, _, _ = select.select([self._master], [], [], SHOWN_S)
+            assert is_ready, f"{text!r} is not shown:\n{self.shown}"
             try:
                 piece = os.read(self._master, 4096)
             except OSError:
