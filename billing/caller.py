@@ -30,6 +30,10 @@ class ProjectLimits:
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise ValueError(f"{one.name}: must be an integer of at least 1, or none; not {value!r}")
 
+    @property
+    def unlimited(self) -> bool:
+        return all(getattr(self, name) is None for name in RATES)
+
     def without_minutes(self) -> ProjectLimits:
         """Only those by hour and day."""
         return replace(

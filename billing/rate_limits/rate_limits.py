@@ -134,12 +134,16 @@ class RateLimits:
         return _Admissions(admissions)
 
     async def _admitted_by_key(self, asked: _Asked) -> Admission:
+        if asked.caller.key_limits.unlimited:
+            return _UNLIMITED
         try:
             return await self._admitted_by(replace(asked, caller=counted_by_key(asked.caller)))
         except RateLimited as refused:
             raise KeyRateLimited(refused) from None
 
     async def _admitted_by(self, asked: _Asked) -> Admission:
+        if asked.caller.limits.unlimited:
+            return _UNLIMITED
         ask = asked.ask(asked.tokens_bound)
         if not ask.charges and ask.max_in_flight is None:
             return _UNLIMITED

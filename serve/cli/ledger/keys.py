@@ -45,11 +45,7 @@ def create_key(
     """Make a key for a project (WORKSPACE/PROJECT or its id). The secret is shown this once."""
     from billing.accounts.keys import NO_TERMS, KeyChange
 
-    values = {
-        **key_terms(expires, models, routes),
-        **spend_limits(limit_usd, monthly_limit_usd),
-        **rates,
-    }
+    values = key_terms(expires, models, routes) | spend_limits(limit_usd, monthly_limit_usd) | rates
     terms = KeyChange(values).applied_to(NO_TERMS)
     made = on_accounts(config, lambda operator: operator.create_key(project, name, terms), makes_pepper=True)
     output.show_secret(made["key"], f"This key is shown once. Id: {made['id']}", made, as_json)
@@ -72,11 +68,7 @@ def set_key(
     """Change what a key may, how much of it and until when, everywhere within 5 seconds; what is not named stays."""
     from billing.accounts.keys import KeyChange
 
-    values = {
-        **key_terms(expires, models, routes),
-        **spend_limits(limit_usd, monthly_limit_usd),
-        **rates,
-    }
+    values = key_terms(expires, models, routes) | spend_limits(limit_usd, monthly_limit_usd) | rates
     others = ("--expires", "--models", "--routes", "--limit-usd", "--monthly-limit-usd")
     require_one(values, *others, *RATE_OPTIONS)
     change = KeyChange(values)

@@ -1,4 +1,4 @@
-"""What becomes of a chat that a budget has no room for."""
+"""Soft landings of budgets."""
 
 from alembic import op
 
