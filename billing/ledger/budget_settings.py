@@ -17,7 +17,7 @@ from billing.accounts.accounts import checked_limit, id_of
 from billing.accounts.audit_log import AuditEntry
 from billing.errors import InvalidAccount, UnknownAccount
 from billing.labels import TAG_WORDS, is_tag
-from billing.ledger.budgets import EACH_PERSON, BudgetState, label_subject, states
+from billing.ledger.budgets import EACH_PERSON, BudgetState, label_subject, look_again, states
 from billing.periods import PERIODS, PeriodKind
 from billing.store.budget_tables import budget_counters, budgets
 from billing.store.database import Database
@@ -107,6 +107,8 @@ def _set(
     else:
         changing = update(budgets).where(_b.id == before.id)
         connection.execute(changing.values(values))
+        if before.limit_nano_usd != values["limit_nano_usd"]:
+            look_again(connection, before.id)
     after = connection.execute(same).one()
     changed = {name: [was, to] for name, to in values.items() if (was := getattr(before, name, None)) != to}
     if changed:

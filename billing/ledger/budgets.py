@@ -31,7 +31,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from billing.errors import BudgetExceeded
 from billing.periods import Period, PeriodKind, period_at, time_zone
 from billing.rollups.partitions import second_of
-from billing.store.budget_tables import budget_counters, budgets
+from billing.store.budget_tables import budget_counters, budgets, reached
 from billing.store.dates import now_s
 from billing.store.schema import api_keys, workspaces
 from billing.store.statements import PrecompiledStatement, in_parts
@@ -60,12 +60,27 @@ _RESERVE = PrecompiledStatement(
         began_at=case((_began < _c.began_at, _began), else_=_c.began_at),
     )
 )
+_charged = _c.posted_nano_usd + bindparam("charge", type_=BigInteger)
 _MOVE = PrecompiledStatement(
     update(budget_counters)
-    .where(_c.id == bindparam("counter"))
+    .where(_c.id == bindparam("counter"), _c.budget_id == _b.id)
     .values(
         held_nano_usd=_c.held_nano_usd - bindparam("freed", type_=BigInteger),
-        posted_nano_usd=_c.posted_nano_usd + bindparam("charge", type_=BigInteger),
+        posted_nano_usd=_charged,
+        reached_percent=reached(_b.limit_nano_usd, _charged),
+    )
+)
+_now_reached = reached(_b.limit_nano_usd, _c.posted_nano_usd)
+_LOOK_AGAIN = (
+    update(budget_counters)
+    .where(
+        _b.id == bindparam("budget"), _c.budget_id == _b.id, or_(_c.ends_at.is_(None), _c.ends_at > now_s())
+    )
+    .values(
+        reached_percent=_now_reached,
+        announced_percent=case(
+            (_c.announced_percent > _now_reached, _now_reached), else_=_c.announced_percent
+        ),
     )
 )
 _ROOM = (
@@ -151,6 +166,12 @@ def move(connection: Connection, counters: Sequence[str], *, freed: int, charge:
     """Moves money from held to posted. Of a budget that was removed there is nothing to move."""
     for counter in counters:
         _MOVE.count(connection, {"counter": counter, "freed": freed, "charge": charge})
+
+
+def look_again(connection: Connection, budget_id: str) -> None:
+    """After its limit was changed: what is reached in the periods that last. What is not reached any more is announced
+    again once it is."""
+    connection.execute(_LOOK_AGAIN, {"budget": budget_id})
 
 
 def room(connection: Connection, counters: Sequence[str], freed: int) -> int:

@@ -1,7 +1,25 @@
 """Tables of budgets and of rate limits by hour and day, with what each has in its periods, as SQLAlchemy Core sees
 them."""
 
-from sqlalchemy import BigInteger, Column, Double, ForeignKey, Index, String, Table, UniqueConstraint
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    String,
+    Table,
+    UniqueConstraint,
+    and_,
+    case,
+    cast,
+    literal,
+    text,
+)
 
 from billing.store.stored_types import UtcDateTime, metadata
 
@@ -25,6 +43,24 @@ budgets = Table(
     Index("ix_budgets_created_at", "created_at", "id"),
 )
 
+# Of limits and budgets these are announced.
+PERCENTS = (50, 80, 100)
+
+
+def part_of(limit: ColumnElement[int], percent: ColumnElement[int]) -> ColumnElement[int]:
+    """So many percent of the limit, rounded up. In two parts: a hundred times the limit may be more than fits."""
+    wide = cast(percent, BigInteger)
+    return limit // 100 * wide + (limit % 100 * wide + 99) // 100
+
+
+def reached(limit: ColumnElement[int], used: ColumnElement[int]) -> ColumnElement[int]:
+    """The highest of `PERCENTS` that is used, or 0; a limit of nothing has none."""
+    whens = [(and_(limit > 0, used >= part_of(limit, literal(one))), one) for one in reversed(PERCENTS)]
+    return case(*whens, else_=0)
+
+
+_DUE: Any = dict.fromkeys(("sqlite_where", "postgresql_where"), text("reached_percent > announced_percent"))
+
 # A row for each period in which something was held: kept here so that a hold is one conditional statement.
 budget_counters = Table(
     "budget_counters",
@@ -39,8 +75,12 @@ budget_counters = Table(
     Column("began_at", Double, nullable=False),
     # By the database's clock. NULL: the period never ends.
     Column("ends_at", Double),
+    # `reached` of what is posted, and up to which percentage it was announced.
+    Column("reached_percent", Integer, nullable=False, server_default="0"),
+    Column("announced_percent", Integer, nullable=False, server_default="0"),
     Index("ix_budget_counters_budget_id", "budget_id"),
     Index("ix_budget_counters_ends_at", "ends_at"),
+    Index("ix_budget_counters_due", "budget_id", **_DUE),
 )
 
 # A row for each limit of requests or tokens by hour or day of a project or a key, once it has counted something.

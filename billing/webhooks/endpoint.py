@@ -48,6 +48,7 @@ class SecretUnreadable(BillingError):
 
 EventType = Literal[
     "limit.reached",
+    "budget.reached",
     "collection.opened",
     "collection.paid",
     "collection.failed",

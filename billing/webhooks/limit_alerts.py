@@ -11,14 +11,12 @@ from functools import partial
 from typing import Any
 
 from sqlalchemy import (
-    BigInteger,
     ColumnElement,
     Connection,
     FromClause,
     Label,
     Select,
     and_,
-    cast,
     delete,
     exists,
     func,
@@ -32,12 +30,13 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from billing.errors import Span
 from billing.price import exact_usd
+from billing.store.budget_tables import PERCENTS, part_of
 from billing.store.database import Database, PatientWork
 from billing.store.dates import now_s, this_month
 from billing.store.schema import api_keys, projects, workspaces
 from billing.store.webhook_tables import limit_alerts
 from billing.usage import month_of
-from billing.webhooks import outbox
+from billing.webhooks import budget_alerts, outbox
 
 MOST = 10_000
 
@@ -68,7 +67,6 @@ class Refusals:
         return [self._noted.pop() for _ in range(min(most, len(self._noted)))]
 
 
-PERCENTS = (50, 80, 100)
 # From here on a request that does not fit under the limit means that the limit is used up.
 ENOUGH_PERCENT = 80
 AT_ONCE = 200
@@ -150,18 +148,18 @@ def forget_fallen(connection: Connection) -> None:
 
 def _fallen() -> ColumnElement[bool]:
     used = _w.posted_nano_usd - _w.credited_nano_usd
-    below = exists().where(_w.id == _a.workspace_id, used < _part_of(_a.limit_nano_usd, literal(PERCENTS[0])))
+    below = exists().where(_w.id == _a.workspace_id, used < part_of(_a.limit_nano_usd, literal(PERCENTS[0])))
     return and_(_a.span == "total", _a.key_id == "", below.correlate(limit_alerts))
 
 
 def _unannounced(of: _Limit) -> Select[Any]:
-    due = and_(of.in_force, of.limit > 0, of.used >= _part_of(of.limit, _percent))
+    due = and_(of.in_force, of.limit > 0, of.used >= part_of(of.limit, _percent))
     return _selection(of, _percent.label("percent")).where(due, ~_announced(of, _percent))
 
 
 def _refused(one: RefusedLimit) -> Select[Any]:
     of = _LIMITS[bool(one.key_id), one.span]
-    due = and_(of.in_force, of.limit > 0, of.used >= _part_of(of.limit, literal(ENOUGH_PERCENT)))
+    due = and_(of.in_force, of.limit > 0, of.used >= part_of(of.limit, literal(ENOUGH_PERCENT)))
     same = and_(_w.id == one.workspace_id, of.limit == one.limit_nano_usd)
     if one.key_id:
         # A key that was rotated spends from the row of the first.
@@ -215,12 +213,6 @@ def _of_keys() -> dict[tuple[bool, Span], _Limit]:
             "month", rows, _k.id, _k.monthly_limit_nano_usd, _k.month_posted_nano_usd, _k.month, now
         ),
     }
-
-
-def _part_of(limit: ColumnElement[int], percent: ColumnElement[int]) -> ColumnElement[int]:
-    """So many percent of the limit, rounded up. In two parts: a hundred times the limit may be more than fits."""
-    wide = cast(percent, BigInteger)
-    return limit // 100 * wide + (limit % 100 * wide + 99) // 100
 
 
 def _announced(of: _Limit, percent: ColumnElement[int]) -> ColumnElement[bool]:
@@ -299,7 +291,7 @@ MOST_TURNS = 50
 
 
 class LimitWatch:
-    """Announces which limits are 50, 80 and 100% used. Any number of servers may do so at once."""
+    """Announces which limits and budgets are 50, 80 and 100% used. Any number of servers may do so at once."""
 
     def __init__(self, database: Database, refusals: Refusals) -> None:
         self._database = database
@@ -323,6 +315,16 @@ class LimitWatch:
             if not refused:
                 break
             count += await self._announce_refused(refused)
+        return count + await self._announce_budgets()
+
+    async def _announce_budgets(self) -> int:
+        count = 0
+        for _ in range(MOST_TURNS):
+            workspace_id = await self._database.read(budget_alerts.workspace_due)
+            if workspace_id is None:
+                break
+            announcing = partial(budget_alerts.announce, workspace_id=workspace_id)
+            count += await self._database.write(PatientWork(announcing))
         return count
 
     async def _announce_refused(self, refused: Sequence[RefusedLimit]) -> int:

@@ -440,7 +440,7 @@ async def test_periods_in_which_nothing_is_held_are_not_summed(books: Books) -> 
     before = await books.database.read(steps)
     idle = text(
         "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 1000) INSERT INTO "
-        "budget_counters SELECT budget_id || n, budget_id, 0, 0, began_at, ends_at FROM budget_counters, n"
+        "budget_counters SELECT budget_id || n, budget_id, 0, 0, began_at, ends_at, 0, 0 FROM budget_counters, n"
     )
     await books.database.write(lambda c: c.execute(idle) and None)
     # To read and skip a row takes SQLite three steps, to sum it seventy.

@@ -193,8 +193,8 @@ async def test_refused_limits_are_looked_at_in_parts_after_those_that_are_reache
     refusals.note(RefusedLimit(refused.workspace_id, "", "total", 1000))
     counted = FakeOutageDatabase(hooks.books.database)
     assert await LimitWatch(counted, refusals).once() == 4
-    # Whether something fell, what was reached and that there is no more of it, and the two parts.
-    assert counted.reads == 5
+    # Whether something fell, what was reached and that there is no more of it, the two parts, and budgets.
+    assert counted.reads == 6
     assert (await told(hooks))[-1] == ("total", None, 1000, 100)
 
 
