@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
+from billing.rollups.due_sums import refill
 from billing.rollups.partitions import following, make_month
-from billing.rollups.usage_sums import refill
 from billing.store.database import Database
 
 Connection = Any

@@ -73,7 +73,7 @@ async def read_books(database: Database, years: Years, figures: Figures, spool: 
             read_usage, by=["day"], key_id="key28", since=until - timedelta(days=30)
         ),
         "/v1/usage: a year of a project, by model and route": partial(
-            read_usage, by=["model", "route"], project_id="prj_14", since=until - timedelta(days=366)
+            read_usage, by=["model", "route"], project="prj_14", since=until - timedelta(days=366)
         ),
     }
     for name, read in reads.items():

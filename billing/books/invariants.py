@@ -23,9 +23,9 @@ from sqlalchemy import (
 )
 
 from billing.rollups.archived import archived_bound
+from billing.rollups.due_sums import KEY, SPANS, days_by_month, due_sums, stored_sums
 from billing.rollups.event_sums import event_sums
 from billing.rollups.partitions import second_of
-from billing.rollups.usage_sums import KEY, SPANS, days_by_month, due_sums, stored_sums
 from billing.store.budget_tables import budget_counters, budgets
 from billing.store.database import Database, use_one_snapshot
 from billing.store.rollup_tables import SUMS, usage_days, usage_months

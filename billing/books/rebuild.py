@@ -12,7 +12,7 @@ from billing.books.invariants import FIGURES, MOST_NAMED, Violation, violations,
 from billing.books.proof import ChangedEvents
 from billing.errors import BillingError, RebuildRefused
 from billing.rollups import checkpoint_sql
-from billing.rollups.usage_sums import refill
+from billing.rollups.due_sums import refill
 from billing.store.budget_tables import budget_counters
 from billing.store.schema import api_keys, key_months, workspace_months, workspaces
 

@@ -5,7 +5,7 @@ from math import exp, log, sqrt
 from statistics import NormalDist
 from typing import Literal, get_args
 
-Dimension = Literal["workspace", "project", "key", "model", "route", "day", "month"]
+Dimension = Literal["workspace", "project", "key", "model", "route", "day", "month", "person", "tag"]
 DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
 # A comparison is of whole conversations, which neither one key nor one day has.
 COMPARED_BY: tuple[Dimension, ...] = ("workspace", "project", "model")

@@ -209,7 +209,7 @@ def _require_few(month: str, events: int, bounds: Bounds) -> None:
 
 
 def _totals(connection: Connection, of: _Scope) -> dict[str, Any]:
-    lines = usage(connection, LINES, workspace=of.owner, project_id=of.project_id, charged_in=of.month)
+    lines = usage(connection, LINES, workspace=of.owner, project=of.project_id, charged_in=of.month)
     adjusted = select(func.sum(_a.nano_usd)).where(of.own(_a), _a.month == of.month)
     stated = [
         {

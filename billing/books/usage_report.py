@@ -1,4 +1,4 @@
-"""Usage and its cost, summed by what an operator asks for: workspace, project, key, model, route, day, month."""
+"""Usage and its cost, summed by what is asked for: workspace, project, key, model, route, day, month, person, tag."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, FromClause, Subquery, Table, a
 
 from billing.accounts import account_sql
 from billing.books.saving import Dimension
-from billing.rollups.usage_sums import Wanted, summed
+from billing.rollups.usage_sums import Wanted, label_of, summed
 from billing.store.batch_tables import batch_lines, batches
 from billing.store.database import use_one_snapshot
 from billing.store.dates import this_month
@@ -60,7 +60,7 @@ def usage(
     by: Sequence[Dimension],
     *,
     workspace: str | None = None,
-    project_id: str | None = None,
+    project: str | None = None,
     key_id: str | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
@@ -68,19 +68,22 @@ def usage(
     limit: int | None = None,
 ) -> list[UsageSum]:
     """Sums of the events settled from `since` to before `until`, or charged in one month: one row per group, in the
-    groups' order, the first `limit` of them.
+    groups' order, the first `limit` of them. By person or tag the most expensive come first, and an event counts for
+    each of its tags.
 
     They are read from sums by month and by day; events are read only of the days that `since` and `until` cut. Without
-    a dimension there is one row, of zeros where nothing was used. Raises `UnknownAccount`.
+    a dimension there is one row, of zeros where nothing was used. Raises `UnknownAccount` and `UnknownSum`.
     """
     owner = None if workspace is None else account_sql.find_workspace(connection, workspace).id
+    project_id = None if project is None else account_sql.find_project(connection, project).id
     wanted = Wanted(owner, project_id, key_id, since, until, charged_in)
     columns = [column_of(name) for name in by]
     rows = summed(connection, columns, wanted)
     inner = _added_up(rows, columns)
     groups, source = named(inner, by)
     rows_by_name = select(*groups, *(inner.c[name] for name in SUMS)).select_from(source)
-    found = connection.execute(rows_by_name.order_by(*groups).limit(limit))
+    order = groups if label_of(by) is None else [inner.c.cost_nano_usd.desc(), *groups]
+    found = connection.execute(rows_by_name.order_by(*order).limit(limit))
     return [_sum(row._mapping, [group.name for group in groups]) for row in found]
 
 
@@ -146,7 +149,7 @@ def period_usage(
         usage,
         connection,
         workspace=workspace_id,
-        project_id=project_id,
+        project=project_id,
         key_id=key_id,
         since=since,
         until=until,

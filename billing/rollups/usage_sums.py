@@ -1,7 +1,4 @@
-"""Usage as rows that can be added up further: sums of months and days, and events where a period cuts a day.
-
-The sums are made anew here too: as they are stored, and as events and archived days say that they should be.
-"""
+"""Usage as rows that can be added up further: sums of months and days, and events where a period cuts a day."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,18 +6,15 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from sqlalchemy import (
-    Column,
     ColumnElement,
     Connection,
+    FromClause,
     Select,
     Subquery,
     Table,
-    and_,
     case,
-    delete,
     false,
     func,
-    insert,
     literal,
     or_,
     select,
@@ -28,10 +22,17 @@ from sqlalchemy import (
     union_all,
 )
 
-from billing.rollups.archived import PeriodArchived, last_settled_at, not_archived
-from billing.rollups.partitions import following
+from billing.errors import BillingError
+from billing.rollups.archived import PeriodArchived, last_settled_at
 from billing.store.dates import calendar
-from billing.store.rollup_tables import SUMS, archived_days, archived_months, usage_days, usage_months
+from billing.store.rollup_tables import (
+    SUMS,
+    archived_days,
+    label_days,
+    label_months,
+    usage_days,
+    usage_months,
+)
 from billing.store.schema import api_keys, projects, usage_events, workspaces
 
 _e, _d = usage_events.c, archived_days.c
@@ -165,23 +166,67 @@ class Wanted:
     charged_in: str | None = None
 
 
+# Sums by one of these are of events that name it: once for each of their tags.
+LABELS = ("person", "tag")
+LABELLED_BY = ("workspace_id", "project_id", "day", "month")
+_TAGS = {
+    # Tags have no quotes and no backslashes.
+    "sqlite": func.json_each('["' + func.replace(_e.tags, ",", '","') + '"]').table_valued("value"),
+    "postgresql": func.unnest(func.string_to_array(_e.tags, ",")).table_valued("value").render_derived(),
+}
+
+
+class UnknownSum(BillingError, ValueError):
+    """There are no sums by what was asked for."""
+
+
+def label_of(by: Sequence[str]) -> str | None:
+    """The one of `LABELS` that is in `by`."""
+    return next((name for name in by if name in LABELS), None)
+
+
+def _require_sums(by: Sequence[str], wanted: Wanted) -> None:
+    kind = label_of(by)
+    others = [name for name in by if name not in (kind, *LABELLED_BY)]
+    others += ["key_id"] if wanted.key_id is not None else []
+    if kind is not None and others:
+        named = ", ".join(sorted({name.removesuffix("_id") for name in others}))
+        raise UnknownSum(
+            f"usage by {kind} is added up by workspace, project, day and month besides, not by {named}"
+        )
+
+
+def labelled(connection: Connection, kind: str) -> tuple[ColumnElement[str], FromClause]:
+    """The person or a tag of events, and the events, with a row for each tag. NULL: they name none."""
+    if kind == "person":
+        return _e.person, usage_events
+    tags = _TAGS[connection.dialect.name]
+    return tags.c.value, usage_events.join(tags, true())
+
+
 def summed(connection: Connection, by: Sequence[str], wanted: Wanted) -> Subquery:
     """Rows of `SUMS` with the columns `by`, of which there may be several with the same values: `workspace_id`,
-    `project_id`, `key_id`, `model_id`, `route`, `day`, `month`. Raises `PeriodArchived` for a part of an archived
-    day."""
+    `project_id`, `key_id`, `model_id`, `route`, `day`, `month`, or one of `LABELS` with `LABELLED_BY`. Raises
+    `UnknownSum`, and `PeriodArchived` for a part of an archived day."""
+    _require_sums(by, wanted)
     parts = parts_of(wanted.since, wanted.until, by_day="day" in by)
     archive = last_settled_at(connection) if parts.edges else None
     if archive is not None and any(edge.since <= archive for edge in parts.edges):
         raise PeriodArchived("usage of a part of a day", archive)
     pieces = [*_rolled_up(parts, by, wanted), *_from_events(connection, parts, by, wanted)]
     if not pieces:
-        pieces = [_of_table(usage_months, by, wanted).where(false())]
+        pieces = [_of_table(_tables(by)[0], by, wanted).where(false())]
     return union_all(*pieces).subquery("summed")
 
 
+def _tables(by: Sequence[str]) -> tuple[Table, Table]:
+    return (usage_months, usage_days) if label_of(by) is None else (label_months, label_days)
+
+
 def _rolled_up(parts: Parts, by: Sequence[str], wanted: Wanted) -> list[Select[Any]]:
-    pieces = [_in_days(parts.months, usage_months, "settled_month", 7, by, wanted)] if parts.months else []
-    return pieces + [_in_days(days, usage_days, "day", 10, by, wanted) for days in parts.days]
+    of_months, of_days = _tables(by)
+    pieces = [_in_days(parts.months, of_months, "settled_month", 7, by, wanted)] if parts.months else []
+    return pieces + [_in_days(days, of_days, "day", 10, by, wanted) for days in parts.days]
 
 
 def _in_days(
@@ -196,9 +241,11 @@ def _in_days(
 
 
 def _of_table(table: Table, by: Sequence[str], wanted: Wanted) -> Select[Any]:
-    groups = [table.c[name] for name in by]
+    groups = [table.c.label.label(name) if name in LABELS else table.c[name] for name in by]
     sums = [func.sum(table.c[name]).label(name) for name in SUMS]
     piece = _narrowed(select(*groups, *sums), table, wanted).group_by(*groups)
+    if (kind := label_of(by)) is not None:
+        piece = piece.where(table.c.kind == kind)
     return piece if wanted.charged_in is None else piece.where(table.c.month == wanted.charged_in)
 
 
@@ -210,6 +257,9 @@ def _from_events(
     pieces = []
     for edge in parts.edges:
         piece = _narrowed(select(*columns, *sums), usage_events, wanted)
+        if (kind := label_of(by)) is not None:
+            label, source = labelled(connection, kind)
+            piece = piece.select_from(source).where(label.is_not(None))
         piece = piece.where(_e.settled_at >= edge.since, _e.settled_at < edge.until)
         if wanted.charged_in is not None:
             piece = piece.where(charged_month(connection) == wanted.charged_in)
@@ -223,16 +273,16 @@ def event_columns(connection: Connection, by: Sequence[str]) -> list[ColumnEleme
         "route": func.coalesce(_e.route, ""),
         "day": calendar(connection, _e.settled_at, "day"),
         "month": charged_month(connection),
+        "tag": _TAGS[connection.dialect.name].c.value,
     }
     return [(names[name] if name in names else _e[name]).label(name) for name in by]
 
 
 def _narrowed(piece: Select[Any], table: Table, wanted: Wanted) -> Select[Any]:
     for name in ("workspace_id", "project_id", "key_id"):
-        value, column = getattr(wanted, name), table.c[name]
-        assert isinstance(column, Column)
+        value = getattr(wanted, name)
         if value is not None:
-            piece = piece.where(column == value)
+            piece = piece.where(table.c[name] == value)
     return piece if wanted.workspace_id is not None else piece.where(_in_its_workspace(table, wanted))
 
 
@@ -246,104 +296,3 @@ def _in_its_workspace(table: Table, wanted: Wanted) -> ColumnElement[bool]:
         return column == of_key.where(api_keys.c.id == wanted.key_id).scalar_subquery()
     # Of events a part of a day is wanted, which is found workspace by workspace.
     return column.in_(select(workspaces.c.id)) if table is usage_events else true()
-
-
-# The tables of sums, with the column of the span that each adds up.
-SPANS = ((usage_days, "day"), (usage_months, "settled_month"))
-KEY = ("month", "project_id", "key_id", "model_id", "route")
-
-
-def refill(connection: Connection, workspace_id: str | None = None, month: str | None = None) -> None:
-    """Its sums, or everybody's, of one month of settlements or of all, from the events that are there and what is kept
-    of archived ones. While nobody adds one: the workspace is locked."""
-    for table, column in SPANS:
-        clearing = delete(table)
-        if workspace_id is not None:
-            clearing = clearing.where(table.c.workspace_id == workspace_id)
-        if month is not None:
-            clearing = clearing.where(_in_month(table, column, month))
-        connection.execute(clearing)
-        names = ["workspace_id", column, *KEY, *SUMS]
-        due = due_sums(connection, table, column, workspace_id, month).subquery().c
-        connection.execute(insert(table).from_select(names, select(*(due[name] for name in names))))
-
-
-def _in_month(table: Table, column: str, month: str) -> ColumnElement[bool]:
-    # A day of it begins with the month, and every text that does is between these.
-    return table.c[column].between(month, f"{month}-99")
-
-
-def stored_sums(
-    table: Table, column: str, workspace_id: str | None = None, month: str | None = None
-) -> Select[Any]:
-    """Rows of `usage_days` or `usage_months`, of one workspace or all, settled in one month or any."""
-    columns = [table.c[name] for name in ("workspace_id", column, *KEY, *SUMS)]
-    stored = select(literal(table.name).label("of_table"), *columns)
-    if workspace_id is not None:
-        stored = stored.where(table.c.workspace_id == workspace_id)
-    return stored if month is None else stored.where(_in_month(table, column, month))
-
-
-def days_by_month() -> Select[Any]:
-    """The rows of `usage_days` as `usage_months` should have them, not added up yet."""
-    settled = func.substr(usage_days.c.day, 1, 7).label("settled_month")
-    columns = [usage_days.c[name] for name in ("workspace_id", *KEY, *SUMS)]
-    return select(literal(usage_months.name).label("of_table"), settled, *columns)
-
-
-def due_sums(
-    connection: Connection,
-    table: Table,
-    column: str,
-    workspace_id: str | None = None,
-    month: str | None = None,
-) -> Select[Any]:
-    """Rows as `stored_sums` should have them, of events and of `archived_days`."""
-    span = "day" if table is usage_days else "month"
-    events, archived = _events(connection, column, span), _archived(column, span)
-    if workspace_id is not None:
-        events, archived = (
-            events.where(_e.workspace_id == workspace_id),
-            archived.where(_d.workspace_id == workspace_id),
-        )
-    if month is not None:
-        events, archived = (
-            events.where(_settled_in(month)),
-            archived.where(_in_month(archived_days, "day", month)),
-        )
-    # Inside, so that PostgreSQL sees the same expressions where it selects and where it groups.
-    rows = union_all(events, archived).subquery().c
-    groups = [rows[name] for name in ("workspace_id", column, *KEY)]
-    sums = [func.sum(rows[name]).label(name) for name in SUMS]
-    return select(literal(table.name).label("of_table"), *groups, *sums).group_by(*groups)
-
-
-def _events(connection: Connection, column: str, span: str) -> Select[Any]:
-    columns = [
-        calendar(connection, _e.settled_at, span).label(column),
-        charged_month(connection).label("month"),
-        _e.project_id,
-        _e.key_id,
-        _e.model_id,
-        func.coalesce(_e.route, "").label("route"),
-        _e.workspace_id.label("workspace_id"),
-    ]
-    sums = [OF_EVENT[name].label(name) for name in SUMS]
-    return select(*columns, *sums).where(not_archived(connection))
-
-
-def _archived(column: str, span: str) -> Select[Any]:
-    chars = 10 if span == "day" else 7
-    columns = [func.substr(_d.day, 1, chars).label(column), *(_d[name] for name in KEY)]
-    return (
-        select(*columns, _d.workspace_id, *(_d[name] for name in SUMS))
-        .join(archived_months, archived_months.c.month == _d.archived_month)
-        .where(archived_months.c.state != "sealed")
-    )
-
-
-def _settled_in(month: str) -> ColumnElement[bool]:
-    """Of events."""
-    first = date.fromisoformat(f"{month}-01")
-    since, until = (datetime.combine(day, time.min, tzinfo=UTC) for day in (first, following(first)))
-    return and_(_e.settled_at >= since, _e.settled_at < until)

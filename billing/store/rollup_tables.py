@@ -44,6 +44,26 @@ def _sums_by(name: str, span: str, chars: int, *more: Index) -> Table:
 usage_days = _sums_by("usage_days", "day", 10, Index("ix_usage_days_day", "day"))
 usage_months = _sums_by("usage_months", "settled_month", 7)
 
+
+def _sums_by_label(name: str, span: str, chars: int) -> Table:
+    """Of events that name a person or tags: once for the person, and once for each tag."""
+    return Table(
+        name,
+        metadata,
+        Column("workspace_id", String(32), primary_key=True),
+        Column("project_id", String(32), primary_key=True),
+        # `person` or `tag`.
+        Column("kind", String(8), primary_key=True),
+        Column(span, String(chars), primary_key=True),
+        Column("label", String(32), primary_key=True),
+        Column("month", String(7), primary_key=True),
+        *(Column(sum_, BigInteger, nullable=False) for sum_ in SUMS),
+    )
+
+
+label_days = _sums_by_label("label_days", "day", 10)
+label_months = _sums_by_label("label_months", "settled_month", 7)
+
 # Stretches of event ids without a gap between them, from the first event on. An event that arrives in one makes it
 # unproven again: the database counts `version` up and empties `digest`.
 event_checkpoints = Table(

@@ -17,9 +17,10 @@ from billing.ledger.budget_settings import BudgetScope
 from billing.ledger.budgets import BudgetState
 from billing.periods import PeriodKind
 from billing.price import usd
+from billing.rollups.usage_sums import label_of
 from serve.http.request_body import InvalidBody, Issue
 
-GroupBy = Literal["day", "model", "route", "key"]
+GroupBy = Literal["day", "model", "route", "key", "person", "tag"]
 GROUPS: tuple[GroupBy, ...] = get_args(GroupBy)
 Scope = Literal["key", "project"]
 MAX_DAYS = 366
@@ -47,7 +48,8 @@ PARAMETERS: list[dict[str, Any]] = [
         ),
         (
             "group_by",
-            f"Any of {', '.join(GROUPS)}, separated by commas, each once. Empty: the total alone. Default: `day`.",
+            f"Any of {', '.join(GROUPS)}, separated by commas, each once; `person` or `tag` with `day` alone, and of "
+            "the project. Empty: the total alone. Default: `day`.",
             {"type": "string", "default": "day", "pattern": f"^({_GROUPS}(,{_GROUPS}){{0,3}})?$"},
         ),
         (
@@ -96,7 +98,10 @@ def usage_query(given: Mapping[str, str], *, today: date) -> UsageQuery:
     scope = given.get("scope", "key")
     if scope not in get_args(Scope):
         raise invalid_parameter("scope", f"scope must be one of {', '.join(get_args(Scope))}")
-    return UsageQuery(start, end, _groups(given.get("group_by", "day")), cast(Scope, scope), _limit(given))
+    groups = _groups(given.get("group_by", "day"))
+    if scope == "key" and label_of(groups) is not None:
+        raise invalid_parameter("scope", "scope must be project for usage by person or tag")
+    return UsageQuery(start, end, groups, cast(Scope, scope), _limit(given))
 
 
 def _days_before(end: date, days: int) -> date:
@@ -119,6 +124,9 @@ def _groups(text: str) -> tuple[GroupBy, ...]:
     names = text[:256].split(",") if text else []
     if not set(names) <= set(GROUPS) or len(set(names)) < len(names):
         raise invalid_parameter("group_by", f"group_by must be some of {', '.join(GROUPS)}, each once")
+    kind = label_of(names)
+    if kind is not None and not set(names) <= {kind, "day"}:
+        raise invalid_parameter("group_by", f"group_by must be {kind}, or {kind} and day")
     return cast(tuple[GroupBy, ...], tuple(names))
 
 
@@ -172,6 +180,8 @@ class UsageRow(UsageSums):
     route: str | None = Field(None, description="Such as `chat`; null for usage before routes were noted.")
     key: str | None = Field(None, description="The key's name.")
     key_id: str | None = None
+    person: str | None = Field(None, description="Whom requests named: the keyed hash that is kept.")
+    tag: str | None = Field(None, description="A request counts for each of its tags.")
 
 
 class PreservationRow(BaseModel):
@@ -203,7 +213,9 @@ class UsageReport(BaseModel):
     end: str = Field(description="First day (UTC) that is left out.")
     group_by: list[GroupBy]
     total: UsageSums = Field(description="Of the whole period, also where `data` was cut.")
-    data: list[UsageRow] = Field(description="In the order of the groups.")
+    data: list[UsageRow] = Field(
+        description="In the order of the groups; by person or tag, the most expensive first."
+    )
     has_more: bool = Field(description="Whether there are more rows than `limit`.")
     preservation: list[PreservationRow] | None = Field(
         None,

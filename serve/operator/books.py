@@ -19,6 +19,8 @@ COLUMNS = {
     "route": ("route",),
     "day": ("day",),
     "month": ("month",),
+    "person": ("person",),
+    "tag": ("tag",),
     "kind": ("kind",),
 }
 
@@ -40,6 +42,8 @@ class UsageGroup(View):
     route: str = _group("route")
     day: str = _group("day")
     month: str = _group("month")
+    person: str = _group("person")
+    tag: str = _group("tag")
 
 
 class UsageRow(UsageGroup):

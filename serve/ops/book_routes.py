@@ -70,6 +70,7 @@ def _usage(routes: APIRouter) -> None:
         admin: Caller,
         by: Annotated[list[Dimension] | None, Query()] = None,
         workspace: str | None = None,
+        project: str | None = None,
         since: Moment = None,
         until: Moment = None,
         savings: bool = False,
@@ -78,15 +79,18 @@ def _usage(routes: APIRouter) -> None:
     ) -> Record | Response:
         """Usage and its cost; with `savings`, what compression saved, as measured, and in JSON what it changed in
         replies. `has_more`, in CSV the header `X-Has-More`, says that the period or the workspace has to be narrowed to
-        see all."""
+        see all. By `person` or `tag`, which go with workspace, project, day and month, the most expensive come first,
+        and a request counts for each of its tags; `person` is the keyed hash that is kept."""
         of = _dimensions(by or (LINES if savings else ["workspace"]), COMPARED_BY if savings else DIMENSIONS)
         which: dict[str, Any] = {"workspace": workspace, "since": since, "until": until}
         kept: Record = {}
         if savings:
+            if project is not None:
+                raise ValueError("project: savings are measured of whole workspaces")
             rows = await admin.savings(of, **which)
             kept["preservation"] = await admin.preservation([*cast(list[PreservedBy], of), "kind"], **which)
         else:
-            rows = await admin.usage(of, **which, limit=limit + 1)
+            rows = await admin.usage(of, **which, project=project, limit=limit + 1)
         shown, has_more = rows[:limit], len(rows) > limit
         if format == "json":
             return {"data": shown, "has_more": has_more, **kept}

@@ -19,7 +19,7 @@ from billing.books.saving import (
 )
 from billing.price import NANO_PER_USD, exact_usd
 from serve.cli.access import on_books
-from serve.cli.options import Config, Json, OfWorkspace, Since, Until, period
+from serve.cli.options import Config, Json, OfProject, OfWorkspace, Since, Until, period
 from serve.config.paths import DEFAULT_CONFIG, ConfigError
 from serve.operator.rows import Rows, as_table
 from serve.operator.rows import as_csv as csv_of
@@ -52,6 +52,7 @@ def usage(
         ),
     ] = False,
     workspace: OfWorkspace = None,
+    project: OfProject = None,
     since: Since = None,
     until: Until = None,
     config: Config = DEFAULT_CONFIG,
@@ -63,9 +64,12 @@ def usage(
         raise ConfigError("--csv and --json cannot be used together")
     if savings and preservation:
         raise ConfigError("--savings and --preservation cannot be used together")
-    which = dict(zip(("since", "until"), period(since, until), strict=True))
+    if project is not None and (savings or preservation):
+        raise ConfigError("--project goes with usage alone")
+    which: dict[str, Any] = dict(zip(("since", "until"), period(since, until), strict=True))
+    which |= {"workspace": workspace} if project is None else {"workspace": workspace, "project": project}
     report = Report("preservation" if preservation else "savings" if savings else "usage", by)
-    rows = on_books(config, lambda operator: report.read(operator, workspace=workspace, **which))
+    rows = on_books(config, lambda operator: report.read(operator, **which))
     if as_json:
         typer.echo(json.dumps(rows))
     elif as_csv:

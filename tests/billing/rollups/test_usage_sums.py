@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Connection, insert, text
+from sqlalchemy import Connection, insert, select, text
 from sqlalchemy.event import listen
 
 from billing.books.books import Books as Reader
@@ -22,8 +22,8 @@ from billing.books.usage_report import usage
 from billing.caller import Caller
 from billing.ledger import ledger_sql
 from billing.rollups.event_sums import sums_of
-from billing.rollups.usage_sums import parts_of
-from billing.store.rollup_tables import SUMS
+from billing.rollups.usage_sums import LABELS, UnknownSum, label_of, parts_of
+from billing.store.rollup_tables import SUMS, label_days, label_months
 from billing.store.schema import usage_events
 from billing.usage import UsageEvent
 from tests.billing.conftest import event_row
@@ -75,6 +75,8 @@ def random_event(rng: random.Random, caller: Caller, version: int) -> dict[str, 
         saved_nano_usd=rng.choice([0, 5000, -300]),
         compression_nano_usd=rng.choice([0, 70]),
         route=rng.choice([None, "chat", "batch:embeddings"]),
+        person=rng.choice([None, "psn_0", "psn_1"]),
+        tags=rng.choice([None, "a", "a,b.c", "b.c,d"]),
     )
 
 
@@ -82,13 +84,27 @@ def added_up(
     events: Sequence[dict[str, Any]], by: Sequence[str], names: dict[str, str]
 ) -> dict[tuple[str, ...], list[int]]:
     sums: dict[tuple[str, ...], list[int]] = defaultdict(lambda: [0] * len(SUMS))
-    for event in events:
+    labelled = [
+        (event, label)
+        for event in events
+        for label in (
+            [event["person"]]
+            if "person" in by
+            else (event["tags"] or "").split(",")
+            if "tag" in by
+            else ["all"]
+        )
+        if label
+    ]
+    for event, label in labelled:
         settled, lost = event["settled_at"], event["written_off_nano_usd"]
         of = {
             "day": f"{settled:%Y-%m-%d}",
             "month": event["month"] or f"{settled:%Y-%m}",
             "model": event["model_id"],
             "route": event["route"] or "",
+            "person": label,
+            "tag": label,
             **{name: names[event[f"{name}_id"]] for name in ("workspace", "project", "key")},
         }
         saved = event["saved_nano_usd"]
@@ -124,7 +140,11 @@ async def test_sums_are_those_of_the_events_for_every_period_and_group(books: Bo
     async def check(
         by: list[Any], since: datetime | None, until: datetime | None, caller: Caller | None
     ) -> None:
-        wanted = {} if caller is None else {"key_id": caller.key_id, "project_id": caller.project_id}
+        wanted: dict[str, str] = (
+            {} if caller is None else {"key_id": caller.key_id, "project": caller.project_id}
+        )
+        if label_of(by) is not None:
+            wanted.pop("key_id", None)
         read = partial(usage, by=by, since=since, until=until, **wanted)
         found = await books.database.read(read)
         in_it = [
@@ -140,8 +160,12 @@ async def test_sums_are_those_of_the_events_for_every_period_and_group(books: Bo
         assert rows == (added_up(in_it, by, names) or ({} if by else {(): [0] * len(SUMS)}))
         assert len(rows) == len(found) or "key" in by or "project" in by
 
-    for number in range(40):
+    for number in range(60):
         by = rng.sample(DIMENSIONS, rng.randrange(4))
+        if number % 3 == 0:
+            by = [rng.choice(LABELS), *rng.sample(("workspace", "day", "month"), rng.randrange(3))]
+        elif label_of(by) is not None:
+            continue
         # Names of projects and keys are the same in both workspaces here.
         by = [name for name in by if name not in ("project", "key")]
         ends = sorted(
@@ -150,6 +174,35 @@ async def test_sums_are_those_of_the_events_for_every_period_and_group(books: Bo
         )
         since, until = rng.choice([ends, [None, ends[1]], [ends[0], None], [None, None]])
         await check(by, since, until, rng.choice([None, callers[number % 2]]))
+
+
+async def test_most_expensive_persons_come_first(books: Books) -> None:
+    caller = await books.new_caller()
+    costs = {"psn_a": 3, "psn_b": 9, "psn_c": 5}
+    rows = [event_row(caller, FIRST, cost_nano_usd=cost, person=name) for name, cost in costs.items()]
+    await books.database.write(lambda c: c.execute(insert(usage_events), rows))
+    found = await books.database.read(partial(usage, by=["person"], limit=2))
+    assert [(line.group["person"], line.cost_nano_usd) for line in found] == [("psn_b", 9), ("psn_c", 5)]
+
+
+async def test_an_event_that_names_nobody_and_nothing_writes_no_sum_by_label(books: Books) -> None:
+    caller = await books.new_caller()
+    await books.settle(await books.hold(caller))
+    rows = [event_row(caller, FIRST, cost_nano_usd=5, tags=tags) for tags in (None, "a,b")]
+    await books.database.write(lambda c: c.execute(insert(usage_events), rows))
+    for table in (label_days, label_months):
+        found = await books.database.read(
+            lambda c, table=table: c.execute(select(table.c.kind, table.c.label, table.c.requests)).all()
+        )
+        assert sorted(found) == [("tag", "a", 1), ("tag", "b", 1)]
+
+
+@pytest.mark.parametrize("by", [["person", "tag"], ["tag", "key"], ["model", "person"], ["route", "tag"]])
+async def test_sums_by_label_that_there_are_not_are_refused(books: Books, by: list[Any]) -> None:
+    with pytest.raises(UnknownSum, match="by workspace, project, day and month besides, not by"):
+        await books.usage(by)
+    with pytest.raises(UnknownSum, match="not by key"):
+        await books.database.read(partial(usage, by=["person"], key_id="key"))
 
 
 async def test_an_event_that_was_there_counts_once(books: Books) -> None:
