@@ -19,6 +19,7 @@ import psutil
 from benchmarks.ledger.postgres_server import private_postgres
 from benchmarks.load.arguments import count
 from benchmarks.years.generate import Years, generate
+from benchmarks.years.label_page import measure_page
 from benchmarks.years.measure import (
     READ_TIMEOUT_S,
     Figures,
@@ -40,6 +41,10 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
         help="sqlite, postgresql (a private server, started for this), or the URL of an empty database that is "
         "nobody's, or of one that this made before; default: sqlite",
     )  # fmt: skip
+    parser.add_argument(
+        "--persons", type=count, default=0,
+        help="that requests of one project name, with 50 tags; then its page of people and tags is measured alone",
+    )  # fmt: skip
     parser.add_argument("--folder", type=Path, help="where the databases lie; default: the temporary folder")
     parser.add_argument("--rounds", type=count, default=5, help="of holds and settlements in each ledger")
     parser.add_argument("--seconds", type=float, default=5.0, help="of each round")
@@ -48,7 +53,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 async def run(url: str, empty_url: str, folder: Path, options: argparse.Namespace) -> Figures:
-    figures, years = Figures(), Years(options.events)
+    figures, years = Figures(), Years(options.events, persons=options.persons)
     await upgrade(url, timeout_s=READ_TIMEOUT_S)
     database = open_database(url, timeout_s=READ_TIMEOUT_S, pool_size=2)
     spool = Spool(folder / "books.db")
@@ -60,6 +65,8 @@ async def run(url: str, empty_url: str, folder: Path, options: argparse.Namespac
         ):
             await generate(database, years)
             figures.seconds["generate"] = [time.perf_counter() - began]
+        if years.persons:
+            return figures
         await put_into_log(database, figures)
         await read_books(database, years, figures, spool)
         await archive_month(database, years, figures, folder / "archive", spool)
@@ -130,6 +137,9 @@ def main() -> None:
     options, load = arguments(), psutil.getloadavg()[0]
     with databases(options) as (url, empty_url, folder):
         figures = asyncio.run(run(url, empty_url, folder, options))
+        if options.persons:
+            print(asyncio.run(measure_page(url, folder, load)))
+            return
     options.out.mkdir(parents=True, exist_ok=True)
     name = options.database.split(":")[0].split("+")[0]
     (options.out / f"{name}.json").write_text(json.dumps(asdict(figures), indent=1))

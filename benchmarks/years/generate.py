@@ -14,6 +14,8 @@ from billing.store.database import Database
 Connection = Any
 MODELS = 5
 KEYS_IN_PROJECT, PROJECTS_IN_WORKSPACE = 2, 2
+# The project whose requests name persons and tags, if any do, has a tenth of all events besides its own.
+OF_PERSONS, TAGS = 14, 50
 AT_ONCE = 1_000_000
 # A price of a whole nano-dollar for each token.
 INPUT_NANO, OUTPUT_NANO = 150, 600
@@ -26,6 +28,7 @@ class Years:
     events: int
     months: int = 36
     workspaces: int = 100
+    persons: int = 0
 
     @property
     def keys(self) -> int:
@@ -104,6 +107,8 @@ def _prepare(connection: Connection, years: Years) -> str:
         while month < now.date().replace(day=1):
             make_month(connection, month)
             month = following(month)
+        # Also where rows are written as a replica's: the sums by label have no other source.
+        connection.exec_driver_sql("ALTER TABLE usage_events ENABLE ALWAYS TRIGGER usage_events_labels")
     connection.exec_driver_sql("DROP INDEX ix_usage_events_workspace_id")
     connection.exec_driver_sql("DROP INDEX ix_usage_events_conversation")
     return trigger
@@ -114,7 +119,15 @@ def _events(connection: Connection, years: Years, first: int, last: int) -> None
     span = int((years.until - years.since).total_seconds() * 1000)
     ms = f"({start} + i * {span // max(1, years.events)})"
     settled = f"({ms} + 900 + i % 3000)"
-    key = f"((i * 7919) % {years.keys})"
+    key, person, tags = f"((i * 7919) % {years.keys})", "NULL", "NULL"
+    if years.persons:
+        ours = OF_PERSONS * KEYS_IN_PROJECT
+        key = f"(CASE WHEN i % 10 = 0 THEN {ours} + (i / 10) % 2 ELSE {key} END)"
+        number, tag = f"((i / 10 * 7919) % {years.persons})", f"(i / 10 * 31 % {TAGS})"
+        hashed = f"printf('%016x', {number})" if _sqlite(connection) else f"lpad(to_hex({number}), 16, '0')"
+        person = f"CASE WHEN i % 10 = 0 THEN 'psn_' || {hashed} END"
+        more = f"CASE WHEN i % 30 = 0 THEN ',tag-' || ({tag} + 1) % {TAGS} ELSE '' END"
+        tags = f"CASE WHEN i % 10 = 0 THEN 'tag-' || {tag} || {more} END"
     project, workspace = (
         f"({key} / {KEYS_IN_PROJECT})",
         f"({key} / {KEYS_IN_PROJECT * PROJECTS_IN_WORKSPACE})",
@@ -135,10 +148,11 @@ def _events(connection: Connection, years: Years, first: int, last: int) -> None
         _numbers(connection, first, last)
         + "INSERT INTO usage_events (event_id, request_id, workspace_id, project_id, key_id, model_id, "
         "pricing_version, prompt_tokens, completion_tokens, cached_tokens, subtotal_nano_usd, minimum_applied, "
-        "cost_nano_usd, outcome, stream, created_at, settled_at, month, route) "
+        "cost_nano_usd, outcome, stream, created_at, settled_at, month, person, tags, route) "
         f"SELECT {event_id}, 'r' || i, 'ws_' || {workspace}, 'prj_' || {project}, 'key' || {key}, "
         f"'model-' || {model}, 1, "
         f"{prompt}, {completion}, 0, {cost}, {no}, {cost}, 'completed', {no}, {at}, {settled_at}, {month}, "
+        f"{person}, {tags}, "
         f"CASE WHEN i % 2 = 0 THEN 'chat' ELSE 'messages' END FROM n"
     )  # fmt: skip
 

@@ -276,25 +276,46 @@ class BudgetState:
 
 def states(connection: Connection, found: Sequence[Row[Any]], person: str | None = None) -> list[BudgetState]:
     """Of rows of `budgets`, in their order."""
+    return _states_of(connection, [(row, person) for row in found])
+
+
+def states_by_label(
+    connection: Connection, of: Spender, scope: str, labels: Sequence[str]
+) -> dict[str, list[BudgetState]]:
+    """The budgets that persons or tags (`scope`) of a project have, by the person or the tag."""
+    parameters = {"workspace": of.workspace_id, "labels": label_subject(of.project_id, "")}
+    rows = connection.execute(_OF_WORKSPACE.where(_OF_PROJECT, _b.scope == scope), parameters).all()
+    pairs = [(row, one) for one in labels for row in rows if scope == "person" or tag_of(row) == one]
+    found: dict[str, list[BudgetState]] = {}
+    for (_, label), state in zip(pairs, _states_of(connection, pairs), strict=True):
+        found.setdefault(label, []).append(state)
+    return found
+
+
+_Pairs = Sequence[tuple[Row[Any], str | None]]
+
+
+def _states_of(connection: Connection, pairs: _Pairs) -> list[BudgetState]:
+    """Of budgets, each with whose it is where it is of persons."""
     at: float = connection.execute(select(now_s())).scalar_one()
-    return [state for some in in_parts(found) for state in _states(connection, some, at, person)]
+    return [state for some in in_parts(pairs) for state in _states(connection, some, at)]
 
 
-def _states(
-    connection: Connection, found: Sequence[Row[Any]], at: float, person: str | None
-) -> list[BudgetState]:
+def _states(connection: Connection, pairs: _Pairs, at: float) -> list[BudgetState]:
+    found = [row for row, _ in pairs]
     zones = select(workspaces.c.id, workspaces.c.time_zone).where(
         workspaces.c.id.in_({row.workspace_id for row in found})
     )
     clocks = {row.id: Clock(at, row.time_zone) for row in connection.execute(zones)}
     periods = [clocks[row.workspace_id].period(row.period) for row in found]
-    ids = [counter_id(row, period, person) for row, period in zip(found, periods, strict=True)]
+    ids = [counter_id(row, period, person) for (row, person), period in zip(pairs, periods, strict=True)]
     amounts: dict[str, tuple[int | None, int | None]] = {
         row.id: (row.posted_nano_usd, row.held_nano_usd)
         for row in connection.execute(select(budget_counters).where(_c.id.in_(ids)))
     }
 
-    def state(row: Row[Any], period: Period, id: str) -> BudgetState:
+    def state(pair: tuple[Row[Any], str | None], period: Period, id: str) -> BudgetState:
+        row, person = pair
         is_of_nobody = row.scope == "person" and person is None
         used, held = amounts.get(id, (None, None) if is_of_nobody else (0, 0))
         return BudgetState(
@@ -313,7 +334,7 @@ def _states(
             tag_of(row),
         )
 
-    return list(map(state, found, periods, ids))
+    return list(map(state, pairs, periods, ids))
 
 
 def in_force(connection: Connection, of: Spender) -> list[BudgetState]:

@@ -155,6 +155,22 @@ class _Answer(BaseModel):
     )
 
 
+class Budget(_Answer):
+    """A budget that requests with this key are counted in. No credit is in it. With the scope `person`, each person
+    whom the project's requests name has it: `GET /v1/limits` says nothing of what is used of it."""
+
+    limit_usd: Usd
+    used_usd: Usd | None
+    held_usd: Usd | None
+    remaining_usd: Usd | None
+    resets_at: Moment
+    scope: BudgetScope
+    tag: str | None
+    period: PeriodKind
+    time_zone: str
+    at_end: str = Field(description="For a chat that it has no room for: `refuse`, `flex` or `model:ID`.")
+
+
 class UsageSums(BaseModel):
     """Sums over usage that was charged."""
 
@@ -182,6 +198,9 @@ class UsageRow(UsageSums):
     key_id: str | None = None
     person: str | None = Field(None, description="Whom requests named: the keyed hash that is kept.")
     tag: str | None = Field(None, description="A request counts for each of its tags.")
+    budgets: list[Budget] | None = Field(
+        None, description="Of the person or the tag, now, where `group_by` is that alone and there are any."
+    )
 
 
 class PreservationRow(BaseModel):
@@ -275,22 +294,6 @@ class WorkspaceMoney(_Answer):
     month: Spend = Field(description="Of the calendar month (UTC).")
 
 
-class Budget(_Answer):
-    """A budget that requests with this key are counted in. No credit is in it. With the scope `person`, each person
-    whom the project's requests name has it: nothing is said of what is used of it."""
-
-    limit_usd: Usd
-    used_usd: Usd | None
-    held_usd: Usd | None
-    remaining_usd: Usd | None
-    resets_at: Moment
-    scope: BudgetScope
-    tag: str | None
-    period: PeriodKind
-    time_zone: str
-    at_end: str = Field(description="For a chat that it has no room for: `refuse`, `flex` or `model:ID`.")
-
-
 class Limits(_Answer):
     """Every limit that a request with this key meets; the tightest one decides."""
 
@@ -301,8 +304,14 @@ class Limits(_Answer):
     budgets: list[Budget]
 
 
-def usage_body(asked: UsageQuery, found: PeriodUsage, kept: Sequence[Preservation] | None) -> dict[str, Any]:
-    """A `UsageReport`. `found` may have one row more than was asked for: then there are more."""
+def usage_body(
+    asked: UsageQuery,
+    found: PeriodUsage,
+    kept: Sequence[Preservation] | None,
+    budgets: Mapping[str, Sequence[BudgetState]],
+) -> dict[str, Any]:
+    """A `UsageReport`. `found` may have one row more than was asked for: then there are more. `budgets`: by person or
+    tag."""
     told = {} if kept is None else {"preservation": [_preserved(row) for row in kept]}
     return {
         "object": "usage",
@@ -311,10 +320,17 @@ def usage_body(asked: UsageQuery, found: PeriodUsage, kept: Sequence[Preservatio
         "end": str(asked.end),
         "group_by": asked.group_by,
         "total": _sums(found.total),
-        "data": [{**_group(row), **_sums(row)} for row in found.groups[: asked.limit]],
+        "data": [
+            {**_group(row), **_sums(row), **_budgets(row, budgets)} for row in found.groups[: asked.limit]
+        ],
         "has_more": len(found.groups) > asked.limit,
         **told,
     }
+
+
+def _budgets(row: UsageSum, budgets: Mapping[str, Sequence[BudgetState]]) -> dict[str, Any]:
+    found = [one for label in row.group.values() for one in budgets.get(label, ())]
+    return {"budgets": [Budget.model_validate(one).model_dump() for one in found]} if found else {}
 
 
 def _preserved(row: Preservation) -> dict[str, Any]:

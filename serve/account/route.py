@@ -18,7 +18,7 @@ from billing.books.usage_report import PeriodUsage, period_usage
 from billing.caller import Caller
 from billing.errors import RateLimited
 from billing.ledger.balances import Spending, spending
-from billing.ledger.budgets import BudgetState, Spender, in_force
+from billing.ledger.budgets import BudgetState, Spender, in_force, states_by_label
 from billing.rate_limits.rate_limits import NO_STATE, RateLimits, counted_by_key
 from billing.store.database import Database
 from serve.account.proof import PARAMETERS as PROOF_PARAMETERS
@@ -86,6 +86,19 @@ class AccountReader:
         async with self._turn(caller.project_id):
             return await self._database.read(read)
 
+    async def budgets(
+        self, caller: Caller, asked: UsageQuery, found: PeriodUsage
+    ) -> dict[str, list[BudgetState]]:
+        """Of the persons or tags that were found, where it is asked by these alone. Raises `LedgerUnavailable`."""
+        if asked.by not in (("person",), ("tag",)):
+            return {}
+        (kind,) = asked.by
+        of = Spender(caller.workspace_id, caller.project_id, caller.key_id)
+        labels = [row.group[kind] for row in found.groups[: asked.limit]]
+        read = partial(states_by_label, of=of, scope=kind, labels=labels)
+        async with self._turn(caller.project_id):
+            return await self._database.read(read)
+
     async def spending(self, caller: Caller) -> tuple[Spending, list[BudgetState]]:
         """Raises `LedgerUnavailable`."""
         of = Spender(caller.workspace_id, caller.project_id, caller.key_id)
@@ -140,7 +153,8 @@ def account_routes(needed: AccountRoutes) -> APIRouter:
         )
         try:
             found = await needed.reader.usage(caller, asked)
-            body = usage_body(asked, found, await needed.reader.preservation(caller, asked))
+            kept = await needed.reader.preservation(caller, asked)
+            body = usage_body(asked, found, kept, await needed.reader.budgets(caller, asked, found))
         finally:
             await admission.done(0)
         return _answer(orjson.dumps(body), rate_limit_headers(admission.headers_state))

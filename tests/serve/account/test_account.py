@@ -96,6 +96,32 @@ async def test_rows_are_bounded_and_the_total_is_of_all(served: Served) -> None:
     assert (await asked(served, "?group_by="))["data"] == []
 
 
+async def test_people_and_tags_of_a_project_have_their_budgets(served: Served) -> None:
+    project, now = f"{served.workspace}/project", datetime.now(UTC)
+    budgets = Budgets(served.database, "test")
+    # A tag may look like a person.
+    likeness = "psn_0123456789abcdef"
+    for period, limit in (("day", 2), ("total", 9)):
+        await budgets.set("person", project, period, limit * 10**9, now=now)
+    await budgets.set("tag", project, "day", 5 * 10**9, tag="research", now=now)
+    for user, tags in (("ada", "research"), ("grace", likeness), ("ada", likeness)):
+        await chatted(served, user=user, metadata={"tags": tags})
+    people = await asked(served, "?scope=project&group_by=person")
+    spent = [
+        [(one["period"], one["used_usd"], one["limit_usd"]) for one in row["budgets"]]
+        for row in people["data"]
+    ]
+    each = [(2, "day", 2.0), (2, "total", 9.0), (1, "day", 2.0), (1, "total", 9.0)]
+    found = [(period, round(used / COST_USD), limit) for some in spent for period, used, limit in some]
+    assert sorted(found) == sorted((period, n, limit) for n, period, limit in each)
+    tags = (await asked(served, "?scope=project&group_by=tag"))["data"]
+    of_tags = {row["tag"]: [one["tag"] for one in row.get("budgets", ())] for row in tags}
+    assert of_tags == {"research": ["research"], likeness: []}
+    for query in ("group_by=person,day", "group_by=person&limit=1"):
+        rows = (await asked(served, f"?scope=project&{query}"))["data"]
+        assert [len(row.get("budgets", ())) for row in rows] == ([2] if "limit" in query else [0] * len(rows))
+
+
 async def test_a_period_without_usage_is_of_zeros(served: Served) -> None:
     await chatted(served)
     found = await asked(served, "?start=2020-01-01&end=2020-02-01")

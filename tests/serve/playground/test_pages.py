@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Route, expect
 
+from billing.ledger.budget_settings import Budgets
+from billing.store.database import open_database
+from billing.usage import now
 from models.errors import EngineFailed, EngineUnavailable
 from models.fake_engine import FakeEngine
+from serve.money.ledger_setup import DEMO
 from tests.serve.loopback_service import Running
 from tests.serve.playground.usage_replies import usage_reply
 from tests.serve.playground.watched import DESKTOP, PHONE, Watched, watched
@@ -177,6 +183,80 @@ def test_usage_is_drawn_with_a_table_behind_each_plot(page: Watched, running: Ru
     assert page.violations() == []
 
 
+def test_a_projects_people_and_tags_are_listed_with_their_budgets(page: Watched, running: Running) -> None:
+    people = ("ada", "ada", "ada", "grace")
+    with running.client() as client:
+        for person in people:
+            asked = {
+                "model": "pith-mini",
+                "messages": [{"role": "user", "content": "Tell me."}],
+                "user": person,
+                "metadata": {"tags": "nightly,research" if person == "ada" else "research"},
+            }
+            client.post("/v1/chat/completions", json=asked).raise_for_status()
+    with ThreadPoolExecutor(1) as beside:  # Playwright has a loop in this thread.
+        beside.submit(asyncio.run, set_budgets(running)).result()
+    with running.client() as client:
+        client.post("/v1/chat/completions", json=asked).raise_for_status()
+        found = client.get("/v1/usage", params={"scope": "project", "group_by": "person"}).json()["data"]
+    page.use_key(running.key)
+    page.tab("Usage")
+    expect(page.page.locator("#usage figure")).to_have_count(5)
+    assert page.page.locator("#usage .labels").count() == 0, "they are of a project"
+    page.page.locator("#usage-scope").select_option("project")
+    expect(page.page.locator("#usage .labels")).to_have_count(2)
+    of_people, of_tags = (page.page.locator("#usage .labels").nth(at) for at in (0, 1))
+    names = of_people.locator("tbody th")
+    assert names.all_text_contents() == [row["person"] for row in found] and len(found) == 2
+    assert of_tags.locator("tbody th").all_text_contents() == ["research", "nightly"]
+    ada, grace = (of_people.locator("tbody tr").nth(at) for at in (0, 1))
+    expect(ada).to_contain_text("$0 of $2.00 today")
+    expect(grace).to_contain_text(re.compile(r"\$0\.0\S+ of \$2\.00 today"))
+    expect(of_tags.locator("tbody tr").nth(1)).not_to_contain_text("of $")
+    expect(of_tags.locator("tbody tr").nth(0)).to_contain_text(re.compile(r"\$0\.0\S+ of \$5\.00 in all"))
+    # A head sorts, also by keyboard.
+    of_people.get_by_role("button", name="Requests").focus()
+    page.page.keyboard.press("Enter")
+    expect(names.first).to_have_text(found[1]["person"])
+    assert page.violations() == []
+
+
+async def set_budgets(running: Running) -> None:
+    database = open_database(running.settings.billing.database_url)
+    try:
+        budgets = Budgets(database, "test")
+        project = f"{DEMO}/{DEMO}"
+        await budgets.set("person", project, "day", 2 * 10**9, now=now())
+        await budgets.set("tag", project, "total", 5 * 10**9, tag="research", now=now())
+    finally:
+        await database.close()
+
+
+def test_of_very_many_people_the_most_expensive_are_shown_and_more_when_asked(
+    page: Watched, running: Running
+) -> None:
+    give_usage(page)
+    page.use_key(running.key)
+    page.tab("Usage")
+    page.page.locator("#usage-scope").select_option("project")
+    people = page.page.locator("#usage .labels").first
+    expect(people.locator("tbody tr")).to_have_count(50)
+    expect(people).to_contain_text("the 50 most expensive")
+    expect(page.page.locator("#usage .labels").last).to_contain_text("<img src=x onerror")
+    page.button("Show 500").focus()
+    page.page.route("**/v1/usage?*", lambda route: route.fulfill(status=503, json={"detail": HOSTILE}))
+    page.page.keyboard.press("Enter")
+    page.shows("#usage-fault", "cannot do this now")
+    expect(page.button("Show 500")).to_be_enabled()
+    give_usage(page)
+    page.button("Show 500").focus()
+    page.page.keyboard.press("Enter")
+    expect(people.locator("tbody tr")).to_have_count(500)
+    expect(people).to_contain_text("the 500 most expensive")
+    expect(page.button("Show 500")).to_have_count(0)
+    assert page.page.evaluate("document.activeElement.textContent") == "People"
+
+
 def test_everything_can_be_done_by_keyboard_alone(page: Watched, running: Running) -> None:
     press = page.page.keyboard.press
     focused = "document.activeElement.id || document.activeElement.textContent"
@@ -231,6 +311,8 @@ def test_it_fits_a_phone_and_is_readable_in_the_dark(
         for tab in TABS:
             page.tab(tab)
             if tab == "Usage":
+                page.page.locator("#usage-scope").select_option("project")
+                expect(page.page.locator("#usage .labels")).to_have_count(2)
                 expect(page.page.locator("#usage figure")).to_have_count(5)
             assert not page.is_wider_than_the_screen(), tab
             assert page.violations() == [], tab

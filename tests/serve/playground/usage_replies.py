@@ -12,9 +12,11 @@ _ROUTES = {"chat": 6, "compress": 2, "responses": 1}
 
 
 def usage_reply(url: str) -> dict[str, Any]:
-    """The reply to a request for it, by day, model or route."""
+    """The reply to a request for it, by day, model, route, person or tag."""
     query = parse_qs(urlsplit(url).query)
     (group,), (first,) = query["group_by"], query["start"]
+    if group in _LABELS:
+        return _by_label(group, int(query["limit"][0]))
     start = datetime.fromisoformat(first).replace(tzinfo=UTC)
     end = datetime.now(UTC)
     days = [start + timedelta(days=at) for at in range((end - start).days + 1)]
@@ -29,6 +31,27 @@ def usage_reply(url: str) -> dict[str, Any]:
     rows = [{group: name, **_sums(weight * (40 if group != "day" else 1))} for name, weight in parts.items()]
     total = {name: sum(row[name] for row in rows) for name in _sums(1)}
     return {"object": "usage", "group_by": [group], "total": total, "data": rows, "has_more": False}
+
+
+_LABELS = {"person": 700, "tag": 3}
+_BUDGETS = [
+    {"period": "day", "used_usd": 1.7, "limit_usd": 2.0},
+    {"period": "total", "used_usd": 12.5, "limit_usd": 100.0},
+]
+
+
+def _by_label(group: str, limit: int) -> dict[str, Any]:
+    """Of seven hundred people and three tags, the most expensive first; every other one has budgets."""
+    number = _LABELS[group]
+    rows = [
+        {
+            group: f"psn_{at:016x}" if group == "person" else f"<img src=x onerror=ran.push({at})>",
+            **_sums(number - at),
+            **({} if at % 2 else {"budgets": _BUDGETS}),
+        }
+        for at in range(min(number, limit))
+    ]
+    return {"object": "usage", "group_by": [group], "data": rows, "has_more": number > limit}
 
 
 def _sums(weight: int) -> dict[str, Any]:

@@ -1,9 +1,10 @@
-// Usage: what a key used and cost, by day, model and route.
+// Usage: what a key used and cost, by day, model and route, and a project's by person and tag.
 import { ask } from "../api/request.js";
 import { byId, make, say } from "../parts/dom.js";
 import { count, dollars } from "../parts/format.js";
 import { askForKey, currentKey, onKey } from "../parts/key.js";
 import { plainTable } from "../parts/table.js";
+import { FEW, labelSection } from "./labels.js";
 import { dayPlot, namePlot } from "./plots.js";
 
 const DAY_MS = 86_400_000;
@@ -54,12 +55,25 @@ class Usage {
   async #read(days, scope, signal) {
     const today = Date.parse(isoDay(Date.now()));
     const [start, end] = [isoDay(today - (days - 1) * DAY_MS), isoDay(today + DAY_MS)];
-    const by = async (group) => {
-      const asked = new URLSearchParams({ start, end, scope, group_by: group });
+    const by = async (group, most = null) => {
+      const asked = new URLSearchParams({ start, end, scope, group_by: group, ...(most && { limit: most }) });
       return (await ask(`v1/usage?${asked}`, { key: currentKey(), signal })).body;
     };
-    const [byDay, byModel, byRoute] = await Promise.all(["day", "model", "route"].map(by));
-    return { total: byDay.total, days: everyDay(byDay.data, start, end), models: byModel.data, routes: byRoute.data, kept: byModel.preservation ?? [] };
+    const kinds = scope === "project" ? ["person", "tag"] : [];
+    const labels = kinds.map(async (kind) => [kind, await by(kind, FEW), (...asked) => this.#more(by, asked)]);
+    const [byDay, byModel, byRoute, ...labelled] = await Promise.all([...["day", "model", "route"].map((group) => by(group)), ...labels]);
+    return { total: byDay.total, days: everyDay(byDay.data, start, end), models: byModel.data, routes: byRoute.data, labelled, kept: byModel.preservation ?? [] };
+  }
+
+  // Nothing where it could not be read, which is said.
+  async #more(by, asked) {
+    say(byId("usage-fault"), "");
+    try {
+      return await by(...asked);
+    } catch (error) {
+      if (error.name !== "AbortError") say(byId("usage-fault"), error.message);
+      return null;
+    }
   }
 
   #showNoKey() {
@@ -68,7 +82,7 @@ class Usage {
     byId("usage").replaceChildren(make("div", { class: "empty" }, make("p", {}, "Usage is a key’s own: it needs one."), button));
   }
 
-  #show({ total, days, models, routes, kept }) {
+  #show({ total, days, models, routes, labelled, kept }) {
     this.#isLoaded = true;
     const spent = [{ name: "Spend", value: (row) => row.cost_usd }];
     const tokens = [
@@ -83,7 +97,8 @@ class Usage {
       ...named("Spend by model", (row) => row.model, models, spent),
       ...named("Spend by route", (row) => row.route ?? "earlier", routes, spent),
     ];
-    byId("usage").replaceChildren(totals(total), make("div", { class: "plots" }, ...plots), ...(kept.length ? [preserved(kept)] : []));
+    const tables = [...labelled.map((one) => labelSection(...one)), kept.length ? preserved(kept) : null].filter(Boolean);
+    byId("usage").replaceChildren(totals(total), make("div", { class: "plots" }, ...plots), ...tables);
     say(byId("usage-said"), `${count(total.requests)} requests, ${dollars(total.cost_usd)}.`);
   }
 }
