@@ -126,7 +126,7 @@ def _events(connection: Connection, years: Years, first: int, last: int) -> None
         number, tag = f"((i / 10 * 7919) % {years.persons})", f"(i / 10 * 31 % {TAGS})"
         hashed = f"printf('%016x', {number})" if _sqlite(connection) else f"lpad(to_hex({number}), 16, '0')"
         person = f"CASE WHEN i % 10 = 0 THEN 'psn_' || {hashed} END"
-        more = f"CASE WHEN i % 30 = 0 THEN ',tag-' || ({tag} + 1) % {TAGS} ELSE '' END"
+        more = f"CASE WHEN i % 30 = 0 THEN ',tag-' || (({tag} + 1) % {TAGS}) ELSE '' END"
         tags = f"CASE WHEN i % 10 = 0 THEN 'tag-' || {tag} || {more} END"
     project, workspace = (
         f"({key} / {KEYS_IN_PROJECT})",
