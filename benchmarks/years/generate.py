@@ -50,14 +50,14 @@ class Years:
 async def generate(database: Database, years: Years) -> None:
     """Into an empty ledger of the latest schema."""
     await database.write(lambda c: _accounts(c, years))
-    trigger = await database.write(lambda c: _prepare(c, years))
+    triggers = await database.write(lambda c: _prepare(c, years))
     for first in range(0, years.events, AT_ONCE):
         last = min(first + AT_ONCE, years.events)
         await database.write(partial(_events, years=years, first=first, last=last), durable=False)
     for step in (_index, refill, _balance):
         await database.write(step)
-    if trigger:
-        await database.write(lambda c: c.exec_driver_sql(trigger))
+    for trigger in triggers:
+        await database.write(lambda c, sql=trigger: c.exec_driver_sql(sql))
 
 
 def _sqlite(connection: Connection) -> bool:
@@ -93,25 +93,24 @@ def _accounts(connection: Connection, years: Years) -> None:
         connection.exec_driver_sql(_numbers(connection, 0, count) + statement)
 
 
-def _prepare(connection: Connection, years: Years) -> str:
+def _prepare(connection: Connection, years: Years) -> list[str]:
     """Nothing that is done for each row where it can be done for all; and on PostgreSQL a table for each month. Returns
-    the trigger that is to be made again."""
-    trigger = ""
+    the triggers that are to be made again."""
+    triggers = []
     if _sqlite(connection):
-        made = "SELECT sql FROM sqlite_master WHERE name = 'usage_events_sums'"
-        trigger = connection.exec_driver_sql(made).scalar_one()
-        connection.exec_driver_sql("DROP TRIGGER usage_events_sums")
+        for name in ("usage_events_sums", "usage_events_labels"):
+            made = f"SELECT sql FROM sqlite_master WHERE name = '{name}'"
+            triggers.append(connection.exec_driver_sql(made).scalar_one())
+            connection.exec_driver_sql(f"DROP TRIGGER {name}")
     else:
         connection.exec_driver_sql("DROP TABLE usage_events_before")
         month, now = years.since.date(), datetime.now(UTC)
         while month < now.date().replace(day=1):
             make_month(connection, month)
             month = following(month)
-        # Also where rows are written as a replica's: the sums by label have no other source.
-        connection.exec_driver_sql("ALTER TABLE usage_events ENABLE ALWAYS TRIGGER usage_events_labels")
     connection.exec_driver_sql("DROP INDEX ix_usage_events_workspace_id")
     connection.exec_driver_sql("DROP INDEX ix_usage_events_conversation")
-    return trigger
+    return triggers
 
 
 def _events(connection: Connection, years: Years, first: int, last: int) -> None:

@@ -19,11 +19,12 @@ from sqlalchemy import (
     or_,
     select,
     true,
+    union,
     union_all,
 )
 
 from billing.rollups.archived import archived_bound
-from billing.rollups.due_sums import KEY, SPANS, days_by_month, due_sums, stored_sums
+from billing.rollups.due_sums import SPANS, days_by_month, due_sums, key_of, stored_sums
 from billing.rollups.event_sums import event_sums
 from billing.rollups.partitions import second_of
 from billing.store.budget_tables import budget_counters, budgets
@@ -52,8 +53,7 @@ class Violation:
     """A row of `table` that is not what the rows beneath it add up to; `stored` and `due` have its sums by name.
 
     `key` is the row's, without the workspace: of a balance, an id and one of `FIGURES` or a month; of sums compared by
-    what they charge, the month and an empty text; else, a day or month of settlement, the month, project, key, model,
-    route.
+    what they charge, the month and an empty text; else, a day or month of settlement, and what `key_of` names.
     """
 
     workspace_id: str
@@ -295,8 +295,9 @@ def _in_order(one: Violation) -> tuple[Any, ...]:
 
 def unequal_sums(connection: Connection) -> list[Violation]:
     """At most `MOST_NAMED` rows of `usage_months` that the days do not add up to."""
-    key = ("settled_month", *KEY)
-    months = Invariant(key, SUMS, [stored_sums(usage_months, "settled_month")], [days_by_month()])
+    key = ("settled_month", *key_of(usage_months))
+    stored = stored_sums(connection, usage_months, "settled_month")
+    months = Invariant(key, SUMS, [stored], [days_by_month()])
     return months.violations(connection, MOST_NAMED)
 
 
@@ -316,17 +317,17 @@ def _wrong_rows(connection: Connection, *, workspace_id: str, month: str) -> lis
     use_one_snapshot(connection)
     found = []
     for table, span in SPANS:
-        stored = stored_sums(table, span, workspace_id, month)
+        stored = stored_sums(connection, table, span, workspace_id, month)
         due = due_sums(connection, table, span, workspace_id, month)
-        found += Invariant((span, *KEY), SUMS, [stored], [due]).violations(connection)
+        found += Invariant((span, *key_of(table)), SUMS, [stored], [due]).violations(connection)
     return found
 
 
 def _months_of_sums(connection: Connection) -> list[tuple[str, str]]:
     """Every workspace with every month of settlements that sums have of it, such as `2026-11`: by month, since its
     events lie together."""
-    days = select(usage_days.c.workspace_id, func.substr(usage_days.c.day, 1, 7).label("settled"))
-    months = select(_u.workspace_id, _u.settled_month)
-    both = days.union(months).subquery().c
-    statement = select(both.workspace_id, both.settled).order_by(both.settled, both.workspace_id)
+    every = union(
+        *(select(of.c.workspace_id, func.substr(of.c[span], 1, 7).label("settled")) for of, span in SPANS)
+    ).subquery()
+    statement = select(every.c.workspace_id, every.c.settled).order_by(every.c.settled, every.c.workspace_id)
     return [(row[0], row[1]) for row in connection.execute(statement)]

@@ -8,6 +8,7 @@ asked for.
 
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from sqlalchemy import Connection, and_, func, or_, select
 
@@ -27,6 +28,8 @@ from billing.store.rollup_tables import usage_months
 from billing.store.schema import adjustments, collections
 
 _c = collections.c
+# Persons, and tags, that a statement names; `pith usage` has all.
+MOST_LABELLED = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,9 @@ class Statement:
     until: datetime
     opening: Balance
     usage: tuple[UsageSum, ...]
+    # The most expensive persons and tags, by project; usage with two tags is in both.
+    by_person: tuple[UsageSum, ...]
+    by_tag: tuple[UsageSum, ...]
     # What compression saved as it was measured, by project and model.
     comparisons: tuple[Comparison, ...]
     # What it changed in replies, of those that were scored again, by project, model and kind of block.
@@ -91,7 +97,7 @@ def statement(connection: Connection, workspace: str, month: str) -> Statement:
     use_one_snapshot(connection)
     owner = account_sql.find_workspace(connection, workspace)
     collections_so_far = collection_sql.listed(connection, workspace=owner.id, until=until)
-    lines = usage(connection, LINES, workspace=owner.id, charged_in=month)
+    read = partial(usage, connection, workspace=owner.id, charged_in=month)
     archive = is_archived(connection, month)
     compared = [] if archive else comparisons(connection, LINES, workspace=owner.id, charged_in=month)
     return Statement(
@@ -101,7 +107,9 @@ def statement(connection: Connection, workspace: str, month: str) -> Statement:
         since=since,
         until=until,
         opening=_balance(connection, owner.id, month, since, including=False),
-        usage=tuple(lines),
+        usage=tuple(read(LINES)),
+        by_person=tuple(read(("project", "person"), limit=MOST_LABELLED)),
+        by_tag=tuple(read(("project", "tag"), limit=MOST_LABELLED)),
         comparisons=tuple(compared),
         preservation=tuple(
             preservation(connection, PRESERVATION_LINES, workspace=owner.id, since=since, until=until)

@@ -52,6 +52,8 @@ COLUMNS: dict[str, Kind] = {
     "reason": "text",
     "actor": "text",
     "idempotency_key": "text",
+    "person": "text",
+    "tags": "text",
 }
 
 

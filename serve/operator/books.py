@@ -162,6 +162,10 @@ class Statement(View):
     asked_at: At
     opening: Balance
     usage: list[UsageRow] = Field(description="By project and model.")
+    by_person: list[UsageRow] = Field(description="By project, the 100 most expensive persons.")
+    by_tag: list[UsageRow] = Field(
+        description="By project, the 100 most expensive tags; usage with two tags is in both."
+    )
     used_usd: Usd
     written_off_usd: Usd
     tokens_saved: int = found_at("total", "tokens_saved")

@@ -97,6 +97,8 @@ def statement_text(fields: dict[str, Any]) -> str:
         f"Used             {fields['used_usd']} USD{_written_off(fields)}",
         *([f"Saved            {_saved(fields)}"] if columns != STATED else []),
         "",
+        *_labelled("person", fields["by_person"]),
+        *_labelled("tag", fields["by_tag"]),
         *_measured(fields["measured_savings"]),
         *_preserved(fields["preservation"]),
         *(ARCHIVED if fields["events_archived"] else []),
@@ -117,6 +119,15 @@ def _adjusted(fields: dict[str, Any]) -> list[str]:
         f"Adjusted         {fields['adjusted_usd']} USD",
         "",
     ]
+
+
+def _labelled(kind: str, rows: Rows) -> list[str]:
+    columns = [kind if name == "model" else name for name in STATED]
+    return (
+        _section(f"Usage by {kind}, the most expensive first", columns, rows, columns[GROUPS:])
+        if rows
+        else []
+    )
 
 
 def _measured(rows: Rows) -> list[str]:

@@ -49,9 +49,9 @@ from billing.price import cost
 from billing.rollups import checkpoint_sql
 from billing.rollups.archived import ArchivedSumsChanged, PeriodArchived
 from billing.rollups.checkpoint_sql import Sum
+from billing.rollups.due_sums import refill
 from billing.rollups.event_sums import line_of, text_of_events
 from billing.rollups.partitions import make_months
-from billing.rollups.usage_sums import refill
 from billing.store.schema import usage_events
 from billing.transparency import places, verify
 from billing.usage import Hold, UsageEvent, UsageFigures, mint_event_id
@@ -86,11 +86,15 @@ async def filled(books: Books) -> list[Caller]:
     for day in range(4):
         for caller in callers:
             for first in (SEPTEMBER, OCTOBER - timedelta(days=3), NOW):
-                await use(books, caller, first + timedelta(days=day, minutes=day), 1000 + day)
+                naming = replace(caller, person=f"psn_{day % 2}", tags=("all", f"day-{day}"))
+                await use(
+                    books, naming if day else caller, first + timedelta(days=day, minutes=day), 1000 + day
+                )
     chats = await Chats.of(books, callers[0])
     await chats.settle(Chat(conversation="a"), now=SEPTEMBER)
     # It ended, and was charged, in the month after that in which it began.
-    hold = await books.hold(callers[1], 10**6, now=OCTOBER + timedelta(minutes=29))
+    late = replace(callers[1], person="psn_0", tags=("all",))
+    hold = await books.hold(late, 10**6, now=OCTOBER + timedelta(minutes=29))
     await books.at(OCTOBER + timedelta(hours=1))
     due = cost(PRICES[0], prompt_tokens=1000, completion_tokens=0, minimum=True)
     figures = UsageFigures(1000, 0, 0, stream=False)
@@ -124,6 +128,7 @@ async def said(books: Books, callers: Sequence[Caller]) -> list[Any]:
     """All that reports say which an archive must not change."""
     reader, found = Reader(books.database), list[Any]()
     groups: tuple[list[Dimension], ...] = (["workspace"], ["day", "key"], ["month", "model"], ["route"])
+    groups += (["workspace", "person"], ["day", "tag"], ["month", "person"])
     for by in groups:
         found.append(await books.usage(by))
     since, until = datetime(2026, 9, 6, tzinfo=UTC), datetime(2026, 11, 3, tzinfo=UTC)
@@ -244,6 +249,29 @@ async def test_a_sum_that_was_lost_is_made_anew_from_what_is_kept(
         await books.database.write(partial(_execute, statement=clearing))
     assert not (await Reader(books.database).reconcile(books.spool)).is_clean
     await Reader(books.database).rebuild(actor="test", now=LATER)
+    assert await said(books, filled) == before
+    await assert_clean(books)
+
+
+async def test_sums_by_label_of_archived_days_stay_and_others_are_made_anew(
+    books: Books, filled: list[Caller], tmp_path: Path
+) -> None:
+    """Of the day after October, on which an event of October was settled, nothing is made anew either."""
+    await archiver(books, tmp_path / "archive").archive(2)
+    before = await said(books, filled)
+    assert len(await books.usage(["month", "tag"])) == 4 * 3
+    for table, span in (("label_days", "day >= '2026-11-02'"), ("label_months", "settled_month = '2026-11'")):
+        for change in (
+            f"DELETE FROM {table} WHERE kind = 'tag' AND {span}",
+            f"UPDATE {table} SET requests = 7 WHERE {span}",
+        ):
+            await books.database.write(partial(_execute, statement=text(change)))
+    reader = Reader(books.database)
+    found = await reader.reconcile(books.spool, full=True)
+    assert not found.is_clean
+    assert {(one.table, one.key[0]) for one in found.wrong_rows} >= {("label_months", "2026-11")}
+    assert {one.key[0] for one in found.wrong_rows} == {"2026-11", "2026-11-21", "2026-11-22", "2026-11-23"}
+    await reader.rebuild(actor="test", now=LATER)
     assert await said(books, filled) == before
     await assert_clean(books)
 

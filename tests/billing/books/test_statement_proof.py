@@ -17,7 +17,7 @@ from billing.books.statement_proof import Bounds, StatementProof, statement_proo
 from billing.caller import Caller
 from billing.errors import NoProof
 from billing.price import Cost
-from billing.rollups.usage_sums import refill
+from billing.rollups.due_sums import refill
 from billing.store.schema import usage_events
 from billing.transparency import log_sql, verify
 from billing.transparency.leaves import digest

@@ -15,7 +15,9 @@ from sqlalchemy import Connection, text
 
 from billing.accounts.accounts import Accounts
 from billing.books.books import Books as Reader
+from billing.books.invariants import wrong_rows
 from billing.books.mispriced import mispriced_events
+from billing.books.usage_report import usage
 from billing.collections.collection import NANO_PER_CENT
 from billing.collections.collector import Collector
 from billing.ledger.ledger import Ledger
@@ -221,6 +223,43 @@ async def works_at_the_latest(database: Database, spool: Spool) -> None:
     (line,) = month.usage
     assert (line.tokens_saved, line.saved_nano_usd, line.compression_nano_usd) == (0, 0, 0)
     assert month.comparisons == ()
+
+
+async def test_sums_by_label_are_those_of_the_events_that_were_there(database_url: str) -> None:
+    await upgrade(database_url, revision="0027")
+    database = open_database(database_url)
+
+    def labelled(connection: Connection, settled: datetime) -> None:
+        named = ({"person": "psn_a", "tags": "a,b.c"}, {"person": "psn_a"}, {"tags": "a"}, {})
+        for number, labels in enumerate(named, 1):
+            event = event_fields(mint_event_id(settled)) | {
+                "written_off_nano_usd": number,
+                "settled_at": settled,
+            }
+            insert(connection, "usage_events", **event, **labels)
+
+    try:
+        await database.write(fill)
+        for settled in (EARLIER, NOW):
+            await database.write(partial(labelled, settled=settled))
+        await upgrade(database_url)
+        read = partial(usage, by=["person"])
+        (line,) = await database.read(read)
+        assert (line.requests, line.cost_nano_usd) == (4, 4 * 10**9 - 6)
+        assert await wrong_rows(database) == []
+        # From here on the trigger adds, to the same rows.
+        await database.write(partial(labelled, settled=NOW))
+        assert [one.requests for one in await database.read(read)] == [6]
+        tags = await database.read(partial(usage, by=["tag", "month"]))
+        assert {(one.group["tag"], one.group["month"], one.requests) for one in tags} == {
+            ("a", "2026-10", 2),
+            ("a", "2026-11", 4),
+            ("b.c", "2026-10", 1),
+            ("b.c", "2026-11", 2),
+        }
+        assert await wrong_rows(database) == []
+    finally:
+        await database.close()
 
 
 async def test_rows_that_say_only_what_has_no_default_are_read(database_url: str) -> None:

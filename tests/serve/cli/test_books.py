@@ -9,6 +9,7 @@ import json
 import sqlite3
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -238,6 +239,8 @@ def test_a_move_that_is_illegal_names_both_states(on: On, used: None) -> None:
         ),
         (("usage", "--by", "day,day"), 2, "--by: day is given twice"),
         (("usage", "--by", ""), 2, "--by: '' is not one of"),
+        (("usage", "--by", "person,key"), 1, "by workspace, project, day and month besides, not by key"),
+        (("usage", "--savings", "--project", "acme/search"), 2, "--project goes with usage alone"),
         (("usage", "--json", "--csv"), 2, "--csv and --json cannot be used together"),
         (("usage", "--workspace", "nobody"), 1, "no workspace has the id or name 'nobody'"),
         (("statement", "nobody", "2026-11"), 1, "no workspace has the id or name 'nobody'"),
@@ -312,6 +315,45 @@ def test_usage_is_exact_whatever_it_is_added_up_by(on: On, used: None) -> None:
     assert total.split() == ["total", "3", "173456", "0", "0", "17.3456", "0.00"]
     assert on("usage", "--since", "2027-01-01").out == "none\n"
     assert on("usage", "--since", "2027-01-01", "--csv").out.startswith("workspace,workspace_id,requests,")
+
+
+@pytest.fixture
+def labelled(config: Path) -> None:
+    """Two persons and two tags of acme, in November."""
+
+    async def work(ledger: Ledger, caller: Caller) -> None:
+        await use(ledger, replace(caller, person="psn_a", tags=("night",)), 10_000)
+        await use(ledger, replace(caller, person="psn_b", tags=("day", "night")), 30_000)
+
+    on_ledger(config, work)
+
+
+def test_usage_by_person_and_by_tag_begins_with_the_most_expensive(on: On, labelled: None) -> None:
+    by_person = on("usage", "--by", "person", "--json").json()
+    assert [(row["person"], row["cost_usd"]) for row in by_person] == [("psn_b", "3.00"), ("psn_a", "1.00")]
+    of_project = ("--project", "acme/search", "--since", "2026-11-05T00:30+00:00")
+    rows = csv.DictReader(io.StringIO(on("usage", "--by", "tag,day", *of_project, "--csv").out))
+    assert [(row["tag"], row["day"], row["requests"], row["cost_usd"]) for row in rows] == [
+        ("night", "2026-11-05", "2", "4.00"),
+        ("day", "2026-11-05", "1", "3.00"),
+    ]
+    assert on("usage", "--by", "person").out.splitlines()[-1].split()[:2] == ["total", "2"]
+
+    fields = on("statement", "acme", "2026-11", "--json").json()
+    for kind, due in (("person", ["psn_b", "psn_a"]), ("tag", ["night", "day"])):
+        assert [(row["project"], row[kind]) for row in fields[f"by_{kind}"]] == [
+            ("search", one) for one in due
+        ]
+    assert fields["used_usd"] == "4.00"
+    page = on("statement", "acme", "2026-11").out
+    assert "Usage by person, the most expensive first" in page and "psn_b" in page
+    assert "Usage by" not in on("statement", "acme", "2026-10").out
+
+    exported = [json.loads(line) for line in on("export", "events").out.splitlines()]
+    assert [(row["person"], row["tags"]) for row in exported if row["person"]] == [
+        ("psn_a", "night"),
+        ("psn_b", "day,night"),
+    ]
 
 
 def test_a_statement_of_a_month(on: On, used: None) -> None:

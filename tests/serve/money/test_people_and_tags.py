@@ -176,6 +176,38 @@ async def test_a_key_is_told_of_the_budgets_of_its_projects_persons_and_tags(ser
     assert shown == {("person", None): (1000, None), ("tag", "research"): (1000, cost / 10**9)}
 
 
+async def test_a_key_is_told_what_each_person_and_tag_of_its_project_used(served: Compressing) -> None:
+    async def used(by: str, key: str | None = None) -> list[tuple[str, int]]:
+        path, header = (
+            f"/v1/usage?scope=project&group_by={by}",
+            {"Authorization": f"Bearer {key or served.key}"},
+        )
+        rows = (await Client(served.api, path, "GET", header, ()).run()).json()["data"]
+        assert rows == sorted(rows, key=lambda row: -row["cost_usd"])
+        return [(row[by], row["requests"]) for row in rows]
+
+    bob = {"user": "bob@people.example", "metadata": {"tags": "nightly"}}
+    for labels in (bob, None, bob, {}):
+        assert (await ask(served, "chat", labels)).status == 200
+    named = [event["person"] for event in await served.events() if event["person"]]
+    (two,) = {person for person in named if named.count(person) == 2}
+    (one,) = {*named} - {two}
+    assert await used("person") == [(two, 2), (one, 1)]
+    assert await used("tag") == [("nightly", 3), ("research", 1)]
+    # Neither another project of the workspace is told, nor another workspace: the same person is another hash there.
+    other = f"{served.workspace}/other"
+    await served.accounts.create_project(served.workspace, "other", now=datetime.now(UTC))
+    _, sibling = await served.accounts.keys.create(other, "key", now=datetime.now(UTC))
+    stranger = await served.new_key()
+    for key in (sibling, stranger):
+        assert await used("person", key) == await used("tag", key) == []
+    assert (await ask(served, "chat", bob)).status == 200
+    await served.events()
+    ((found, number),) = await used("person", stranger)
+    assert found not in (one, two) and number == 1
+    assert await used("person", sibling) == []
+
+
 async def test_lines_of_batches_and_embeddings_name_theirs(tmp_path: Path) -> None:
     models = [model_document("alpha"), *MODELS]
     async with serving(

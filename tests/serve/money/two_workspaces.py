@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -119,7 +119,7 @@ async def _spent(config: Path) -> dict[str, dict[str, str]]:
         caller = await accounts.authenticate(token, now=now)
         budget = await Budgets(database, "test").set("project", project.id, "month", 10**9, now=now)
         hold = await ledger.hold(
-            caller,
+            replace(caller, person=f"psn_of_{name}", tags=("shared", f"of-{name}")),
             model_id="alpha",
             pricing_version=version,
             amount_nano_usd=COST.nano_usd,

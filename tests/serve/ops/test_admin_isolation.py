@@ -41,6 +41,8 @@ NARROWED: dict[str, dict[str, Any] | None] = {
     "GET budgets?workspace=mine": None,
     "DELETE budgets/{budget}": None,
     "GET usage?workspace=mine&by=project&by=key": None,
+    "GET usage?workspace=mine&by=person": None,
+    "GET usage?project=mine/p&by=tag": None,
     "GET statements/{workspace}/{month}": None,
     "GET receipts?workspace=mine": None,
     "GET audit?workspace=mine": None,
