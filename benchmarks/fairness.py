@@ -2,7 +2,7 @@
 
 It starts `pith serve` with a ledger of its own. One project, without limits, keeps so many streams running; another
 sends one request after the other, alone and beside them in turns. The figure is the second project's latency beside
-the streams over its latency alone, round by round.
+the streams over its latency alone, round by round; and what the streams have beside it, of what they have alone.
 """
 
 from __future__ import annotations
@@ -26,11 +26,14 @@ from benchmarks.load.bars import bars
 from benchmarks.load.exchange import JSON_BODY, Call, Clock, Failed, chat, exchange
 from benchmarks.load.loop import Target
 from benchmarks.load.report import Report, no_report_on_failure, spans, table
+from benchmarks.load.sample import percentile
 from benchmarks.load.server import new_key, pith_server
 from benchmarks.overhead.comparison import spread
 
 UNTIL_STREAMING_S = 60.0
 POLL_S = 0.02
+# What the streams have alone is counted for so long.
+ALONE_S = 5.0
 
 
 @dataclass(slots=True)
@@ -42,10 +45,22 @@ class Round:
     # Of the streams: tokens that came while the second project asked.
     stream_events: int = 0
     seconds: float = 0.0
+    # Their events a second before it did.
+    streams_alone: float = 0.0
 
     @property
     def ratio(self) -> float:
         return statistics.median(self.beside_ms) / statistics.median(self.quiet_ms)
+
+    @property
+    def ratio_p99(self) -> float:
+        return percentile(self.beside_ms, 99) / percentile(self.quiet_ms, 99)
+
+    def used(self, tokens: int) -> float:
+        """What both have together, with so many tokens in each of the second project's replies, of what the streams
+        have alone."""
+        both = self.stream_events + tokens * len(self.beside_ms)
+        return both / self.seconds / self.streams_alone
 
 
 @dataclass(slots=True)
@@ -82,6 +97,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--tier", choices=("flex", "priority"), help="of the other project's, where --config offers it"
     )
+    parser.add_argument("--streams-tier", choices=("flex", "priority"), help="of the streams")
     parser.add_argument("--out", type=Path, default=Path("var/bench-fairness"), help="folder for the report")
     return parser.parse_args(words)
 
@@ -89,7 +105,14 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
 @asynccontextmanager
 async def streaming(options: argparse.Namespace, target: Target) -> AsyncIterator[Streams]:
     """The first project's streams, begun when the block is entered. Raises `Failed` where none runs."""
-    streams = Streams(chat(options.model, tokens=options.stream_tokens, stream=True, prompts=options.streams))
+    call = chat(
+        options.model,
+        tokens=options.stream_tokens,
+        stream=True,
+        prompts=options.streams,
+        tier=options.streams_tier,
+    )
+    streams = Streams(call)
     async with target.session() as session:
         tasks = [asyncio.create_task(streams.keep_one(session, number)) for number in range(options.streams)]
         try:
@@ -120,6 +143,13 @@ async def ask(options: argparse.Namespace, target: Target) -> list[float]:
     return found
 
 
+async def rate_alone(streams: Streams) -> float:
+    """Their events a second now."""
+    began, before = time.perf_counter(), streams.events
+    await asyncio.sleep(ALONE_S)
+    return (streams.events - before) / (time.perf_counter() - began)
+
+
 async def measure(options: argparse.Namespace, until: ExitStack) -> list[Round]:
     """Raises `CannotRun` or `Failed`."""
     folder = Path(until.enter_context(tempfile.TemporaryDirectory(prefix="pith-fairness-")))
@@ -134,6 +164,7 @@ async def measure(options: argparse.Namespace, until: ExitStack) -> list[Round]:
         for _ in range(options.rounds):
             found = Round(quiet_ms=await ask(options, other))
             async with streaming(options, server.target) as streams:
+                found.streams_alone = await rate_alone(streams)
                 began, before = time.perf_counter(), streams.events
                 found.beside_ms = await ask(options, other)
                 found.seconds, found.stream_events = time.perf_counter() - began, streams.events - before
@@ -142,19 +173,26 @@ async def measure(options: argparse.Namespace, until: ExitStack) -> list[Round]:
     return rounds
 
 
+def _in_tier(tier: str | None) -> str:
+    return f" ({tier})" if tier else ""
+
+
 def report(options: argparse.Namespace, facts: machine.Facts, rounds: Sequence[Round]) -> Report:
     quiet = [ms for each in rounds for ms in each.quiet_ms]
     beside = [ms for each in rounds for ms in each.beside_ms]
     latencies = [["alone", spans(quiet)], ["beside the streams", spans(beside)]]
     ratios, rates = [one.ratio for one in rounds], [one.stream_events / one.seconds for one in rounds]
+    late, used = [one.ratio_p99 for one in rounds], [one.used(options.tokens) for one in rounds]
     lines = [
-        f"One project keeps {options.streams} streams of {options.stream_tokens} tokens running, without any limit; "
-        f"another sends requests of {options.tokens} tokens{f' ({options.tier})' if options.tier else ''} one after "
+        f"One project keeps {options.streams} streams of {options.stream_tokens} tokens"
+        f"{_in_tier(options.streams_tier)} running, without any limit; "
+        f"another sends requests of {options.tokens} tokens{_in_tier(options.tier)} one after "
         f"the other. {options.rounds} rounds of "
         f"{options.requests} requests alone and as many beside the streams.", "",
         *table(["the other project", "p50 / p99 ms"], latencies), "",
         "p50 beside the streams over alone, median (least to greatest) of the rounds: "
-        f"{spread(ratios)}. Meanwhile the streams had {spread(rates, 0)} events/s.",
+        f"{spread(ratios)}; p99 {spread(late)}. Meanwhile the streams had {spread(rates, 0)} events/s: with the other "
+        f"project's tokens {spread(used)} of what they have alone.",
     ]  # fmt: skip
     panel = plots.distribution("latency of the other project", "ms", {"alone": quiet, "beside": beside})
     takeaway = (

@@ -154,6 +154,9 @@ STALL_S = 0.2
 PATIENCE_S = 1.0
 
 _DEADLOCK = "40P01"
+# PostgreSQL starts, or recovers since one of its processes was killed: it was asked nothing, and is looked for again.
+_CANNOT_CONNECT_NOW = "57P03"
+_LOOK_AGAIN_S = 0.05
 # A lock or a statement that took too long: in a group of many rows, one row is at fault.
 _TOO_LONG = ("55P03", "57014", _DEADLOCK)
 
@@ -253,13 +256,23 @@ class PostgresDatabase(Database):
     async def _in_time(self, engine: AsyncEngine, work: Work[T]) -> T:
         async with asyncio.timeout(None if isinstance(work, LongWork) else self._timeout_s):
             try:
-                return await self._transact(engine, work)
+                return await self._transact_once_up(engine, work)
             except DBAPIError as error:
                 # After a restart of PostgreSQL every pooled connection is dead once. A commit that broke
                 # off is not tried again, since it may have happened: that is a ConnectionError.
                 if not (error.connection_invalidated or _state(error) == _DEADLOCK):
                     raise
+                return await self._transact_once_up(engine, work)
+
+    async def _transact_once_up(self, engine: AsyncEngine, work: Work[T]) -> T:
+        until = asyncio.get_running_loop().time() + self._timeout_s
+        while True:
+            try:
                 return await self._transact(engine, work)
+            except Exception as error:
+                if _state(error) != _CANNOT_CONNECT_NOW or asyncio.get_running_loop().time() > until:
+                    raise
+            await asyncio.sleep(_LOOK_AGAIN_S)
 
     @staticmethod
     async def _transact(engine: AsyncEngine, work: Work[T]) -> T:

@@ -32,6 +32,8 @@ TURNS = {"models": [*IN_TURNS], "min_stay_s": 1, "longest_wait_s": 1, "finish_s"
 # Its four workers would show what two do.
 TOO_LARGE = "qwen3-235b-a22b"
 CONTEXT = 2048
+# What is said in a turn has to be longer than what a busy machine makes before the other model is asked.
+CONTEXT_IN_TURNS = 16384
 ENVIRONMENT = {
     "TORCH_COMPILE_DISABLE": "1",
     "HF_HUB_OFFLINE": "1",
@@ -136,7 +138,8 @@ def _in_turns(like: dict[str, Any], model: str, checkpoint: str) -> dict[str, An
     """The environment is that of all that share a GPU, and so tells the processes of both from others'."""
     environment = {VARIABLE: "+".join(IN_TURNS), **ENVIRONMENT}
     replicas = {**like["replicas"], "min": 1}
-    return {**like, "id": model, "checkpoint": checkpoint, "environment": environment, "replicas": replicas}
+    own = {"checkpoint": checkpoint, "context_length": CONTEXT_IN_TURNS, "environment": environment}
+    return {**like, **own, "id": model, "replicas": replicas}
 
 
 def _stand_in_compressor(compressor: dict[str, Any], folders: Mapping[str, Path]) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import asyncpg  # type: ignore[import-untyped]
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
 from billing.errors import LedgerUnavailable
 from billing.ledger.ledger import Ledger
@@ -38,6 +41,23 @@ async def test_after_a_restart_the_first_request_is_served(books: Books) -> None
         assert (await books.settle(await books.hold(caller))).persisted
 
 
+async def test_while_it_recovers_from_a_killed_process_requests_wait(books: Books) -> None:
+    caller = await books.new_caller()
+    database = open_database(books.url, timeout_s=60)
+    observer, has_begun = await asyncpg.connect(books.url.replace("+asyncpg", "")), asyncio.Event()
+    observer.add_termination_listener(lambda connection: has_begun.set())
+    victim = await database.read(lambda c: c.scalar(text("SELECT pg_backend_pid()")))
+    os.kill(victim, signal.SIGKILL)
+    await asyncio.wait_for(has_begun.wait(), 60)
+    assert await asyncio.gather(*(database.read(_one) for _ in range(20))) == [1] * 20
+    await database.close()
+    assert (await books.settle(await books.hold(caller))).persisted
+
+
+def _one(connection: Connection) -> object:
+    return connection.scalar(text("SELECT 1"))
+
+
 async def test_sweepers_at_once_close_every_dead_hold_once(books: Books) -> None:
     callers = [await books.new_caller() for _ in range(3)]
     for caller in callers:
@@ -58,8 +78,6 @@ async def test_a_row_that_another_transaction_keeps_locked_makes_a_settlement_de
     locked, unlock = asyncio.Event(), asyncio.Event()
 
     async def keep_locked() -> None:
-        import asyncpg
-
         connection = await asyncpg.connect(books.url.replace("+asyncpg", ""))
         async with connection.transaction():
             await connection.execute("SELECT * FROM workspaces FOR UPDATE")
