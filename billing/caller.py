@@ -46,8 +46,9 @@ class ProjectLimits:
 
 
 NO_LIMITS = ProjectLimits()
-# The limits among them: what a key may have too.
-RATES = tuple(field.name for field in fields(ProjectLimits) if field.name != "weight")
+LIMITS = tuple(field.name for field in fields(ProjectLimits))
+# Those that a key may have too.
+RATES = tuple(name for name in LIMITS if name != "weight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ class Caller:
     limits_key_id: str = ""
     # Of its project: whether a person has to be named, and the tags that may be; None: all.
     person_required: bool = False
-    allowed_tags: frozenset[str] | None = None
+    allowed_tags: tuple[str, ...] | None = None
     person_key: bytes = field(default=b"", repr=False)
     # Whom and what its request names, as `billing.labels` reads it: a keyed hash, and tags in their order.
     person: str | None = None

@@ -112,7 +112,7 @@ def stored_key(connection: Connection, key_id: str) -> StoredKey | None:
         row.project_id,
         key_id,
         row.metered,
-        account_sql.project_limits(row),
+        account_sql.project_limits(row, "project_"),
         row.compression,
         powers=terms.powers,
         key_limits=terms.limits,
@@ -120,7 +120,7 @@ def stored_key(connection: Connection, key_id: str) -> StoredKey | None:
         size_step=row.size_step,
         proof=row.proof,
         person_required=row.person_required,
-        allowed_tags=None if row.allowed_tags is None else frozenset(row.allowed_tags.split(",")),
+        allowed_tags=account_sql.allowed_tags(row),
     )
     active = all(moment is None for moment in ended) and not row.has_expired
     return StoredKey(row.digest, active, caller, row.expires_in_s)

@@ -13,8 +13,9 @@ from sqlalchemy.engine import Row
 
 from billing.accounts import account_sql, audit_log, key_sql
 from billing.accounts.account_sql import Page, paged
-from billing.accounts.accounts import checked_limit, id_of
+from billing.accounts.accounts import id_of
 from billing.accounts.audit_log import AuditEntry
+from billing.accounts.keys import check_spend_limit
 from billing.errors import InvalidAccount, UnknownAccount
 from billing.labels import TAG_WORDS, is_tag
 from billing.ledger.budgets import EACH_PERSON, BudgetState, label_subject, states
@@ -58,7 +59,7 @@ class Budgets:
             )
         if (scope == "tag") != (tag is not None) or (tag is not None and not is_tag(tag)):
             raise InvalidAccount(f"tag: a budget of a tag, and no other, names one of {TAG_WORDS}")
-        checked_limit("limit_nano_usd", limit_nano_usd)
+        check_spend_limit("limit_nano_usd", limit_nano_usd)
         if at_end is not None and _AT_END.fullmatch(at_end) is None:
             raise InvalidAccount(f"at_end: {at_end!r} is none of refuse, flex and model:ID")
         values = {"limit_nano_usd": limit_nano_usd} | ({} if at_end is None else {"at_end": at_end})

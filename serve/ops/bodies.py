@@ -11,7 +11,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from billing.accounts.account_sql import Page
 from billing.accounts.keys import MAX_LIMIT_NANO_USD, NO_TERMS, KeyChange, KeyTerms, RouteName
 from billing.adjustments.adjustment import Kind
-from billing.caller import MAX_WEIGHT, RATES, ProjectLimits
+from billing.caller import LIMITS, MAX_WEIGHT, RATES
 from billing.collections.collection import State
 from billing.price import NANO_PER_USD
 from billing.webhooks.endpoint import MAX_URL_CHARS, EventType
@@ -97,20 +97,13 @@ class ProjectChange(RateLimits):
     def settings(self) -> dict[str, Any]:
         """Those that the request names, as `Accounts.change_project` takes them."""
         switches = ("metered", "proof", "person_required")
-        named = self.given(*ProjectLimits.__dataclass_fields__, *switches, "compression", "allowed_tags")
+        named = self.given(*LIMITS, *switches, "compression", "allowed_tags")
         # Of these null says nothing.
         return {
             name: value
             for name, value in named.items()
             if value is not None or name not in (*switches, "weight")
         }
-
-    def limits(self) -> ProjectLimits:
-        """The limits of a new project."""
-        values = self.settings()
-        return ProjectLimits(
-            **{name: values[name] for name in ProjectLimits.__dataclass_fields__ if name in values}
-        )
 
 
 class NewProject(ProjectChange):
