@@ -18,7 +18,7 @@ from billing.accounts.audit_log import AuditEntry
 from billing.accounts.keys import check_spend_limit
 from billing.errors import InvalidAccount, UnknownAccount
 from billing.labels import TAG_WORDS, is_tag
-from billing.ledger.budgets import EACH_PERSON, BudgetState, label_subject, states
+from billing.ledger.budgets import EACH_PERSON, FOUND, BudgetState, label_subject, states
 from billing.periods import PERIODS, PeriodKind
 from billing.store.budget_tables import budget_counters, budgets
 from billing.store.database import Database
@@ -91,7 +91,7 @@ def _set(
         subject = label_subject(subject, tag or EACH_PERSON)
     # Whoever moves money has this lock: what is held from now on is counted.
     account_sql.lock(connection, workspaces, workspace_id)
-    same = select(budgets).where(_b.subject == subject, _b.period == period)
+    same = FOUND.where(_b.subject == subject, _b.period == period)
     before = connection.execute(same).one_or_none()
     if before is None:
         row = {
@@ -128,7 +128,7 @@ def _owner(connection: Connection, scope: BudgetScope, of: str) -> tuple[str, st
 
 
 def _listed(connection: Connection, *, workspace: str | None, page: Page | None) -> list[BudgetState]:
-    rows = paged(connection, select(budgets), budgets, page)
+    rows = paged(connection, FOUND, budgets, page)
     if workspace is not None:
         rows = rows.where(_b.workspace_id == account_sql.find_workspace(connection, workspace).id)
     return states(connection, connection.execute(rows).all())
@@ -136,7 +136,7 @@ def _listed(connection: Connection, *, workspace: str | None, page: Page | None)
 
 def _remove(connection: Connection, *, budget_id: str, actor: str, now: datetime) -> BudgetState:
     account_sql.check_storable("budget", budget_id)
-    asked = select(budgets).where(_b.id == budget_id)
+    asked = FOUND.where(_b.id == budget_id)
     row = connection.execute(asked).one_or_none()
     if row is not None:
         account_sql.lock(connection, workspaces, row.workspace_id)
