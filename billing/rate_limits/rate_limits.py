@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import ClassVar, Literal
+from typing import Literal
 from weakref import WeakValueDictionary
 
 from billing.caller import Caller, LimitState, WindowState
-from billing.errors import LimitPeriod, LimitsUnavailable, RateLimited
+from billing.errors import LimitPeriod, LimitScope, LimitsUnavailable, RateLimited
 from billing.rate_limits.counters import (
     KINDS,
     WINDOW_S,
@@ -30,33 +30,9 @@ from billing.rate_limits.counters import (
 )
 
 
-class KeyRateLimited(RateLimited):
-    """A limit of the key is used up. No limit has counted the request."""
-
-    scope: ClassVar[str] = "key"
-
-    def __init__(self, refused: RateLimited) -> None:
-        Exception.__init__(self, str(refused).replace("project rate limit", "API key rate limit", 1))
-        self.which = refused.which
-        self.limit = refused.limit
-        self.retry_after_s = refused.retry_after_s
-        self.state = refused.state
-
-
 def counted_by_key(caller: Caller) -> Caller:
     """The same caller as one that the counters know by its key."""
     return replace(caller, project_id=f"key:{caller.limits_key_id}", limits=caller.key_limits)
-
-
-def tighter(one: LimitState, other: LimitState) -> LimitState:
-    """The one of each limit that leaves less."""
-    return LimitState(_less(one.requests, other.requests), _less(one.tokens, other.tokens))
-
-
-def _less(one: WindowState | None, other: WindowState | None) -> WindowState | None:
-    if one is None or other is None:
-        return one or other
-    return min(one, other, key=lambda window: window.remaining)
 
 
 log = logging.getLogger(__name__)
@@ -120,26 +96,23 @@ class RateLimits:
         """Counts the request, and `tokens_bound` tokens until it is known how many it used.
 
         If only the token limit lacks room for the bound, but has room for `tokens_least`, the tokens are counted first.
+        Of a caller in the background, limits a minute and in flight count nothing.
         Raises `RateLimited`, and then nothing was counted, `LimitsUnavailable`, or what `count_tokens` raises.
         """
-        asked = _Asked(caller, tokens_bound, tokens_least or tokens_bound, count_tokens, now)
-        admissions = []
+        asked = [_Asked(caller, tokens_bound, tokens_least or tokens_bound, count_tokens, now)]
+        if not caller.key_limits.unlimited:
+            asked.insert(0, replace(asked[0], caller=counted_by_key(caller), scope="key"))
+        admissions: dict[tuple[LimitPeriod, ...], list[Admission]] = {_MINUTE: [], _LONGER: []}
         async with AsyncExitStack() as refused:
-            for asks in (asked, replace(asked, periods=_LONGER)):
-                for admit in (self._admitted_by_key, self._admitted_by):
-                    admission = await admit(asks)
+            for periods, admitted in admissions.items():
+                if caller.background and periods is _MINUTE:
+                    continue
+                for one in asked:
+                    admission = await self._admitted_by(replace(one, periods=periods))
                     refused.push_async_callback(admission.undo)
-                    admissions.append(admission)
+                    admitted.append(admission)
             refused.pop_all()
-        return _Admissions(admissions)
-
-    async def _admitted_by_key(self, asked: _Asked) -> Admission:
-        if asked.caller.key_limits.unlimited:
-            return _UNLIMITED
-        try:
-            return await self._admitted_by(replace(asked, caller=counted_by_key(asked.caller)))
-        except RateLimited as refused:
-            raise KeyRateLimited(refused) from None
+        return _Admissions(admissions[_MINUTE], admissions[_LONGER])
 
     async def _admitted_by(self, asked: _Asked) -> Admission:
         if asked.caller.limits.unlimited:
@@ -163,7 +136,7 @@ class RateLimits:
         """The rest of the caller's limits, by their names; nothing is counted. Raises `LimitsUnavailable`."""
         found = {}
         for periods, store in self._stores.items():
-            asked = _Asked(caller, 0, 0, None, now, periods).ask(0)
+            asked = _Asked(caller, 0, 0, None, now, periods=periods).ask(0)
             if asked.charges and store is not None:
                 # More than the limit is never granted, so this counts nothing and takes no place in flight.
                 charges = tuple(replace(charge, amount=charge.limit + 1) for charge in asked.charges)
@@ -178,14 +151,14 @@ class RateLimits:
             return _admission(counters, ask, answer)
         least = asked.ask(asked.tokens_least)
         if asked.count is None or _refuses(least, answer):
-            raise _refusal(least, answer)
+            raise _refusal(least, answer, asked.scope)
         loop = asyncio.get_running_loop()
         began = loop.time()
         exact = await self._counted(asked.caller.project_id, asked.count)
         ask = replace(asked, now=asked.now + timedelta(seconds=loop.time() - began)).ask(exact)
         answer = await counters.take(ask)
         if not answer.granted:
-            raise _refusal(ask, answer)
+            raise _refusal(ask, answer, asked.scope)
         return _admission(counters, ask, answer)
 
     async def _counted(self, project_id: str, count: CountTokens) -> int:
@@ -206,11 +179,10 @@ class _Admissions(Admission):
     """By the key's limits and by the project's, a minute; then by those by hour and day, which clients are told of
     where they have none a minute."""
 
-    def __init__(self, admissions: list[Admission]) -> None:
-        of_key, of_project, *longer = (admission.headers_state for admission in admissions)
-        told, others = tighter(of_key, of_project), tighter(*longer)
+    def __init__(self, minute: list[Admission], longer: list[Admission]) -> None:
+        told, others = (_tightest(admission.headers_state for admission in some) for some in (minute, longer))
         super().__init__(LimitState(told.requests or others.requests, told.tokens or others.tokens))
-        self._admissions = admissions
+        self._admissions = [*minute, *longer]
 
     async def done(self, actual_tokens: int) -> None:
         async with AsyncExitStack() as all_of_them:
@@ -275,6 +247,7 @@ class _Asked:
     tokens_least: int
     count: CountTokens | None
     now: datetime
+    scope: LimitScope = "project"
     periods: tuple[LimitPeriod, ...] = _MINUTE
 
     def ask(self, tokens: int) -> Ask:
@@ -311,7 +284,7 @@ def _refuses(ask: Ask, answer: Answer) -> bool:
     return answer.in_flight_full or not all(window.admits(charge.amount) for charge, window in pairs)
 
 
-def _refusal(ask: Ask, answer: Answer) -> RateLimited:
+def _refusal(ask: Ask, answer: Answer, scope: LimitScope) -> RateLimited:
     """Names the limit that takes longest to have room, with the counts as they are without this request."""
     asked = list(zip(ask.charges, answer.windows, strict=True))
     full = [pair for pair in asked if not pair[1].admits(pair[0].amount)]
@@ -321,7 +294,8 @@ def _refusal(ask: Ask, answer: Answer) -> RateLimited:
     waits = [retry_after_s(window, charge.amount) for charge, window in full]
     if answer.in_flight_full or not full:
         wait_s = max([1, *waits])
-        return RateLimited(which="in_flight", limit=ask.max_in_flight or 0, retry_after_s=wait_s, state=state)
+        most = ask.max_in_flight or 0
+        return RateLimited(which="in_flight", limit=most, retry_after_s=wait_s, state=state, scope=scope)
     charge, window = full[0]
     return RateLimited(
         which=charge.kind,
@@ -330,7 +304,18 @@ def _refusal(ask: Ask, answer: Answer) -> RateLimited:
         retry_after_s=waits[0],
         state=state,
         per=charge.per,
+        scope=scope,
     )
+
+
+def _tightest(states: Iterable[LimitState]) -> LimitState:
+    """The window of each kind that leaves least."""
+    found = list(states)
+
+    def least(windows: Iterable[WindowState | None]) -> WindowState | None:
+        return min(filter(None, windows), key=lambda window: window.remaining, default=None)
+
+    return LimitState(least(one.requests for one in found), least(one.tokens for one in found))
 
 
 def _state(windows: Iterable[tuple[Charge, Window]]) -> LimitState:
