@@ -99,12 +99,3 @@ def _check_tags(caller: Caller, tags: set[str], field: str) -> None:
     refused = tags.difference(caller.allowed_tags) if caller.allowed_tags is not None else set()
     if refused:
         raise TagNotAllowed(field, f"this project does not allow the tag {min(refused)}")
-
-
-def budget_scope(scope: str, of: str, *, person: bool, tag: str | None) -> tuple[str, str]:
-    """The scope of a budget of this workspace, project or key or, of a project, of its persons or a tag. Raises
-    `ValueError`."""
-    labels = [name for name, is_asked in (("person", person), ("tag", tag is not None)) if is_asked]
-    if len(labels) > 1 or (labels and scope != "project"):
-        raise ValueError("name either a person or a tag, with a project")
-    return (*labels, scope)[0], of

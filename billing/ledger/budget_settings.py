@@ -19,7 +19,7 @@ from billing.accounts.keys import check_spend_limit
 from billing.errors import InvalidAccount, UnknownAccount
 from billing.labels import TAG_WORDS, is_tag
 from billing.ledger.budgets import EACH_PERSON, FOUND, BudgetState, label_subject, states
-from billing.periods import PERIODS, PeriodKind
+from billing.periods import PeriodKind
 from billing.store.budget_tables import budget_counters, budgets
 from billing.store.database import Database
 from billing.store.schema import workspaces
@@ -29,6 +29,20 @@ SCOPES: tuple[BudgetScope, ...] = get_args(BudgetScope)
 _b = budgets.c
 # Which models there are, each server knows for itself.
 _AT_END = re.compile(r"refuse|flex|model:[A-Za-z0-9][A-Za-z0-9._/-]{0,126}")
+
+
+def scope_of(named: Mapping[str, str | None], *, person: bool, tag: str | None) -> tuple[BudgetScope, str]:
+    """The scope of a budget of the one that is named, by what it is, or of the persons or a tag of a project; and its
+    id or name. Raises `InvalidAccount`."""
+    owners = [(scope, named[scope]) for scope in SCOPES if named.get(scope) is not None]
+    if len(owners) != 1:
+        raise InvalidAccount("name one of workspace, project and key")
+    ((scope, of),) = owners
+    asked: dict[BudgetScope, bool] = {"person": person, "tag": tag is not None}
+    labels = [label for label, is_asked in asked.items() if is_asked]
+    if len(labels) > 1 or (labels and scope != "project"):
+        raise InvalidAccount("name either a person or a tag, with a project")
+    return (*labels, scope)[0], str(of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +67,6 @@ class Budgets:
         """Of the workspace, project or key with this id or name, or of the project's persons or its tag. It counts from
         when it is first set, and goes on counting where its limit is changed. `at_end` says what becomes of a chat that
         it has no room for; None: as before, at first `refuse`. Raises `InvalidAccount`."""
-        if scope not in SCOPES or period not in PERIODS:
-            raise InvalidAccount(
-                f"{scope} per {period}: a budget is {', '.join(SCOPES)} per {', '.join(PERIODS)}"
-            )
         if (scope == "tag") != (tag is not None) or (tag is not None and not is_tag(tag)):
             raise InvalidAccount(f"tag: a budget of a tag, and no other, names one of {TAG_WORDS}")
         check_spend_limit("limit_nano_usd", limit_nano_usd)

@@ -27,7 +27,6 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 
 from billing.errors import BudgetExceeded
 from billing.periods import Period, PeriodKind, period_at, time_zone
@@ -35,7 +34,7 @@ from billing.rollups.partitions import second_of
 from billing.store.budget_tables import budget_counters, budgets
 from billing.store.dates import now_s
 from billing.store.schema import api_keys, workspaces
-from billing.store.statements import PrecompiledStatement, in_parts
+from billing.store.statements import DIALECTS, PrecompiledStatement, in_parts, inserting
 
 # What becomes of a chat that a budget has no room for: it is refused, or goes on in this tier or at the named model.
 REFUSE, FLEX, MODEL = "refuse", "flex", "model:"
@@ -65,9 +64,9 @@ def _reserving(dialect: str) -> Insert:
         "began_at": _began,
         "ends_at": bindparam("ends", type_=Double),
     }
-    make: Any = (sqlite if dialect == "sqlite" else postgresql).insert(budget_counters)
     first = select(*row.values()).where(_amount <= _limit)
-    reserving: Insert = make.from_select(list(row), first).on_conflict_do_update(
+    new = inserting(dialect, budget_counters).from_select(list(row), first)
+    reserving: Insert = new.on_conflict_do_update(
         index_elements=["id"],
         where=_c.posted_nano_usd + _c.held_nano_usd + _amount <= _limit,
         set_={
@@ -78,7 +77,7 @@ def _reserving(dialect: str) -> Insert:
     return reserving
 
 
-_RESERVE = {dialect: PrecompiledStatement(_reserving(dialect)) for dialect in ("sqlite", "postgresql")}
+_RESERVE = {dialect: PrecompiledStatement(_reserving(dialect)) for dialect in DIALECTS}
 _MOVE = PrecompiledStatement(
     update(budget_counters)
     .where(_c.id == bindparam("counter"))
@@ -288,14 +287,8 @@ DELETED_AT_ONCE = 1000
 
 def forget_old(connection: Connection) -> int:
     """Deletes some periods that are long over and in which nothing is held; how many. There may be more."""
-    old = _c.ends_at < now_s() - KEPT_S
-    some = select(_c.id).where(old, _c.held_nano_usd == 0).limit(DELETED_AT_ONCE)
+    old = (_c.ends_at < now_s() - KEPT_S, _c.held_nano_usd == 0)
+    some = select(_c.id).where(*old).limit(DELETED_AT_ONCE)
     # A payment that has one locked is not waited for, or two that wait for each other's rows would deadlock.
     some = some.with_for_update(skip_locked=True)
     return connection.execute(delete(budget_counters).where(_c.id.in_(some), _c.held_nano_usd == 0)).rowcount
-
-
-def has_old(connection: Connection) -> bool:
-    """True where there is something to delete."""
-    old = select(literal(1)).where(_c.ends_at < now_s() - KEPT_S, _c.held_nano_usd == 0).limit(1)
-    return connection.execute(old).first() is not None

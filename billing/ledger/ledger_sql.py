@@ -13,7 +13,6 @@ from sqlalchemy import (
     BigInteger,
     ColumnElement,
     Connection,
-    Insert,
     String,
     bindparam,
     delete,
@@ -23,7 +22,6 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 
 from billing.errors import ClockBehind, RowRefused
 from billing.ledger import adjustment_rows, balances, budgets
@@ -33,7 +31,7 @@ from billing.price import dearer_nano_usd
 from billing.rollups.archived import archived_bound, sealed_until
 from billing.store.dates import now_s, this_month
 from billing.store.schema import holds, usage_events, workspaces
-from billing.store.statements import PrecompiledStatement
+from billing.store.statements import DIALECTS, PrecompiledStatement, inserting
 from billing.usage import Hold, UsageEvent
 
 _w = workspaces.c
@@ -125,14 +123,13 @@ _HOLD = PrecompiledStatement(
 )
 
 
-def _ignoring_known_events(dialect: str) -> Insert:
-    make = sqlite.insert if dialect == "sqlite" else postgresql.insert
-    return make(usage_events).on_conflict_do_nothing(index_elements=["event_id"])
-
-
 _EVENT_COLUMNS = [column.name for column in usage_events.columns]
+# An event that is there already is left as it is.
 _RECORD = {
-    dialect: PrecompiledStatement(_ignoring_known_events(dialect)) for dialect in ("sqlite", "postgresql")
+    dialect: PrecompiledStatement(
+        inserting(dialect, usage_events).on_conflict_do_nothing(index_elements=["event_id"])
+    )
+    for dialect in DIALECTS
 }
 
 

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Row, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from billing.errors import LedgerUnavailable, LimitsUnavailable
 from billing.periods import period_at
@@ -15,6 +14,7 @@ from billing.store.budget_tables import rate_counters
 from billing.store.database import Database, Work
 from billing.store.dates import now_s
 from billing.store.schema import workspaces
+from billing.store.statements import inserting
 
 T = TypeVar("T")
 _c = rate_counters.c
@@ -75,9 +75,8 @@ def _locked(connection: Connection, ask: Ask) -> dict[str, Row[Any]]:
     locking = select(rate_counters).where(_c.id.in_(ids)).order_by(_c.id).with_for_update()
     rows = connection.execute(locking).all()
     if len(rows) < len(ids):
-        make = (sqlite if connection.dialect.name == "sqlite" else postgresql).insert(rate_counters)
         new = [{"id": one, "ends_at": 0.0, "used": 0} for one in ids]
-        connection.execute(make.on_conflict_do_nothing(), new)
+        connection.execute(inserting(connection.dialect.name, rate_counters).on_conflict_do_nothing(), new)
         rows = connection.execute(locking).all()
     return {row.id: row for row in rows}
 

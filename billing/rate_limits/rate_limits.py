@@ -7,7 +7,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -48,17 +48,49 @@ CountTokens = Callable[[], Awaitable[int]]
 OutagePolicy = Literal["refuse", "allow"]
 
 
-class Admission:
-    """A request that was let in. Call `done` once the request is over, in `finally`."""
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What a store has counted, with the windows as they are by that."""
 
-    def __init__(self, headers_state: LimitState) -> None:
-        self.headers_state = headers_state
+    counters: Counters
+    ask: Ask
+    state: LimitState
 
     async def done(self, actual_tokens: int) -> None:
-        """Ends the request. Tokens that were counted at admission and not used are given back."""
+        await self._give_back(
+            {
+                charge.kind: charge.amount - actual_tokens
+                for charge in self.ask.charges
+                if charge.kind == "tokens" and charge.amount != actual_tokens
+            }
+        )
 
     async def undo(self) -> None:
         """As if the request had never been counted."""
+        await self._give_back({charge.kind: charge.amount for charge in self.ask.charges})
+
+    async def _give_back(self, unused: Mapping[CountedLimit, int]) -> None:
+        try:
+            await self.counters.give_back(self.ask, unused)
+        except LimitsUnavailable as error:
+            log.warning("unused tokens of project %s are still counted: %s", self.ask.project_id, error)
+
+
+class Admission:
+    """A request that was let in. Call `done` once the request is over, in `finally`."""
+
+    def __init__(self, minute: Sequence[_Taken], longer: Sequence[_Taken]) -> None:
+        # Clients are told of limits by hour and day where there are none a minute.
+        told, others = (_tightest(taken.state for taken in some) for some in (minute, longer))
+        self.headers_state = LimitState(told.requests or others.requests, told.tokens or others.tokens)
+        self._taken = [*minute, *longer]
+
+    async def done(self, actual_tokens: int) -> None:
+        """Ends the request. Tokens that were counted at admission and not used are given back."""
+        taken, self._taken = self._taken, []
+        async with AsyncExitStack() as all_of_them:
+            for one in taken:
+                all_of_them.push_async_callback(one.done, actual_tokens)
 
 
 class RateLimits:
@@ -102,35 +134,36 @@ class RateLimits:
         asked = [_Asked(caller, tokens_bound, tokens_least or tokens_bound, count_tokens, now)]
         if not caller.key_limits.unlimited:
             asked.insert(0, replace(asked[0], caller=counted_by_key(caller), scope="key"))
-        admissions: dict[tuple[LimitPeriod, ...], list[Admission]] = {_MINUTE: [], _LONGER: []}
+        found: dict[tuple[LimitPeriod, ...], list[_Taken]] = {_MINUTE: [], _LONGER: []}
         async with AsyncExitStack() as refused:
-            for periods, admitted in admissions.items():
+            for periods, taken in found.items():
                 if caller.background and periods is _MINUTE:
                     continue
                 for one in asked:
-                    admission = await self._admitted_by(replace(one, periods=periods))
-                    refused.push_async_callback(admission.undo)
-                    admitted.append(admission)
+                    if counted := await self._counted_by(replace(one, periods=periods)):
+                        refused.push_async_callback(counted.undo)
+                        taken.append(counted)
             refused.pop_all()
-        return _Admissions(admissions[_MINUTE], admissions[_LONGER])
+        return Admission(found[_MINUTE], found[_LONGER])
 
-    async def _admitted_by(self, asked: _Asked) -> Admission:
+    async def _counted_by(self, asked: _Asked) -> _Taken | None:
+        """None: it has no such limit, or nothing counts them now."""
         if asked.caller.limits.unlimited:
-            return _UNLIMITED
+            return None
         ask = asked.ask(asked.tokens_bound)
         if not ask.charges and ask.max_in_flight is None:
-            return _UNLIMITED
+            return None
         store = self._stores[asked.periods]
         assert store is not None, "nothing counts limits by hour and day here"
         if self._own is None:
-            return await self._admitted(store, asked, ask)
+            return await self._take(store, asked, ask)
         if time.monotonic() >= self._ask_again_at[asked.periods]:
             try:
-                return await self._admitted(store, asked, ask)
+                return await self._take(store, asked, ask)
             except LimitsUnavailable as error:
                 log.warning("this server counts on its own for now: %s", error)
                 self._ask_again_at[asked.periods] = time.monotonic() + PAUSE_S
-        return _UNLIMITED if asked.periods is _LONGER else await self._admitted(self._own, asked, ask)
+        return None if asked.periods is _LONGER else await self._take(self._own, asked, ask)
 
     async def state(self, caller: Caller, *, now: datetime) -> dict[str, WindowState]:
         """The rest of the caller's limits, by their names; nothing is counted. Raises `LimitsUnavailable`."""
@@ -145,10 +178,10 @@ class RateLimits:
                     found[f"{charge.kind}_per_{charge.per}"] = window.state
         return found
 
-    async def _admitted(self, counters: Counters, asked: _Asked, ask: Ask) -> Admission:
+    async def _take(self, counters: Counters, asked: _Asked, ask: Ask) -> _Taken:
         answer = await counters.take(ask)
         if answer.granted:
-            return _admission(counters, ask, answer)
+            return _Taken(counters, ask, _state_after(ask, answer))
         least = asked.ask(asked.tokens_least)
         if asked.count is None or _refuses(least, answer):
             raise _refusal(least, answer, asked.scope)
@@ -159,7 +192,7 @@ class RateLimits:
         answer = await counters.take(ask)
         if not answer.granted:
             raise _refusal(ask, answer, asked.scope)
-        return _admission(counters, ask, answer)
+        return _Taken(counters, ask, _state_after(ask, answer))
 
     async def _counted(self, project_id: str, count: CountTokens) -> int:
         """One count at a time for each project, so that a flood of requests about to be refused costs little."""
@@ -173,55 +206,6 @@ class RateLimits:
         for store in self._stores.values():
             if store is not None:
                 await store.close()
-
-
-class _Admissions(Admission):
-    """By the key's limits and by the project's, a minute; then by those by hour and day, which clients are told of
-    where they have none a minute."""
-
-    def __init__(self, minute: list[Admission], longer: list[Admission]) -> None:
-        told, others = (_tightest(admission.headers_state for admission in some) for some in (minute, longer))
-        super().__init__(LimitState(told.requests or others.requests, told.tokens or others.tokens))
-        self._admissions = [*minute, *longer]
-
-    async def done(self, actual_tokens: int) -> None:
-        async with AsyncExitStack() as all_of_them:
-            for admission in self._admissions:
-                all_of_them.push_async_callback(admission.done, actual_tokens)
-
-
-class _LimitedAdmission(Admission):
-    def __init__(self, counters: Counters, ask: Ask, headers_state: LimitState) -> None:
-        super().__init__(headers_state)
-        self._counters = counters
-        self._ask = ask
-        self._is_done = False
-
-    async def done(self, actual_tokens: int) -> None:
-        if self._is_done:
-            return
-        self._is_done = True
-        await self._give_back(
-            {
-                charge.kind: charge.amount - actual_tokens
-                for charge in self._ask.charges
-                if charge.kind == "tokens" and charge.amount != actual_tokens
-            }
-        )
-
-    async def undo(self) -> None:
-        if not self._is_done:
-            self._is_done = True
-            await self._give_back({charge.kind: charge.amount for charge in self._ask.charges})
-
-    async def _give_back(self, unused: Mapping[CountedLimit, int]) -> None:
-        try:
-            await self._counters.give_back(self._ask, unused)
-        except LimitsUnavailable as error:
-            log.warning("unused tokens of project %s are still counted: %s", self._ask.project_id, error)
-
-
-_UNLIMITED = Admission(NO_STATE)
 
 
 def open_counters(uri: str) -> Counters:
@@ -270,12 +254,12 @@ class _Asked:
         )
 
 
-def _admission(counters: Counters, ask: Ask, answer: Answer) -> Admission:
-    after = (
-        (charge, replace(window, current=window.current + charge.amount))
-        for charge, window in zip(ask.charges, answer.windows, strict=True)
+def _state_after(ask: Ask, answer: Answer) -> LimitState:
+    """Of windows that have counted what was asked."""
+    pairs = zip(ask.charges, answer.windows, strict=True)
+    return _state(
+        (charge, replace(window, current=window.current + charge.amount)) for charge, window in pairs
     )
-    return _LimitedAdmission(counters, ask, _state(after))
 
 
 def _refuses(ask: Ask, answer: Answer) -> bool:

@@ -37,7 +37,7 @@ budget_counters = Table(
     # In seconds since 1970: no later than the moment that any request's id begins with which is counted here, nor than
     # the first such moment by the database's clock.
     Column("began_at", Double, nullable=False),
-    # By the database's clock. NULL: the period never ends.
+    # By the database's clock. NULL: the period never ends, and the row is kept as long as its budget.
     Column("ends_at", Double),
     Index("ix_budget_counters_budget_id", "budget_id"),
     Index("ix_budget_counters_ends_at", "ends_at"),
