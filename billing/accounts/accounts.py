@@ -31,7 +31,7 @@ from billing.accounts.keys import (
 )
 from billing.caller import LIMITS, NO_LIMITS, Caller, ProjectLimits
 from billing.errors import AccountRevoked, InvalidAccount, InvalidKey
-from billing.labels import TAG_WORDS, is_tag, person_key
+from billing.labels import TAG_WORDS, is_tag
 from billing.periods import UnknownTimeZone, time_zone
 from billing.store.database import Database
 from billing.store.dates import now_s
@@ -198,11 +198,7 @@ class Accounts:
         return await self._changes.alter("revoke", table, find, ref, make, now)
 
     async def _stored_key(self, key_id: str) -> StoredKey | None:
-        found = await self._database.read(lambda c: key_sql.stored_key(c, key_id))
-        if found is None:
-            return None
-        key = person_key(self._pepper, found.caller.workspace_id)
-        return replace(found, caller=replace(found.caller, person_key=key))
+        return await self._database.read(lambda c: key_sql.stored_key(c, key_id, self._pepper))
 
 
 MAX_OVERLAP = timedelta(days=366)

@@ -83,9 +83,10 @@ def _locked(connection: Connection, ask: Ask) -> dict[str, Row[Any]]:
 
 def _give_back(connection: Connection, ask: Ask, ends: Ends, unused: Mapping[CountedLimit, int]) -> None:
     """In any other window it would free room that was never taken."""
-    for charge in sorted(ask.charges, key=lambda charge: _id(ask, charge)):
+    charges = [charge for charge in ask.charges if charge.kind in unused]
+    for charge in sorted(charges, key=lambda charge: _id(ask, charge)):
         counted = update(rate_counters).where(_c.id == _id(ask, charge), _c.ends_at == ends[charge])
-        connection.execute(counted.values(used=_c.used - unused.get(charge.kind, 0)))
+        connection.execute(counted.values(used=_c.used - unused[charge.kind]))
 
 
 def _id(ask: Ask, charge: Charge) -> str:

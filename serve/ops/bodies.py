@@ -44,6 +44,12 @@ class AdminBody(BaseModel):
         """Those of these fields that the request names."""
         return {name: getattr(self, name) for name in names if name in self.model_fields_set}
 
+    def given_nano_usd(self, *names: str) -> dict[str, Any]:
+        """The amounts of these fields `…_usd` that the request names."""
+        return {
+            f"{name}_nano_usd": nano_usd(usd) for name in names for usd in self.given(f"{name}_usd").values()
+        }
+
 
 class WorkspaceChange(AdminBody):
     spend_limit_usd: Usd | None = None
@@ -55,11 +61,7 @@ class WorkspaceChange(AdminBody):
 
     def settings(self) -> dict[str, Any]:
         """Those that the request names, as `Accounts.change_workspace` takes them."""
-        values: dict[str, Any] = {
-            f"{name}_nano_usd": nano_usd(amount)
-            for name in ("spend_limit", "monthly_limit")
-            for amount in self.given(f"{name}_usd").values()
-        }
+        values = self.given_nano_usd("spend_limit", "monthly_limit")
         if self.billing_enabled is not None:
             values["billing_enabled"] = self.billing_enabled
         if self.time_zone is not None:
@@ -122,10 +124,7 @@ class KeySettings(RateLimits):
 
     def change(self) -> KeyChange:
         values = self.given("expires_at", "allowed_models", "allowed_routes", *RATES)
-        for name in ("spend_limit", "monthly_limit"):
-            if f"{name}_usd" in self.model_fields_set:
-                values[f"{name}_nano_usd"] = nano_usd(getattr(self, f"{name}_usd"))
-        return KeyChange(values)
+        return KeyChange(values | self.given_nano_usd("spend_limit", "monthly_limit"))
 
     def terms(self) -> KeyTerms:
         """The terms of a new key. Raises `InvalidAccount`."""
