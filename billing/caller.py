@@ -34,20 +34,11 @@ class ProjectLimits:
     def unlimited(self) -> bool:
         return all(getattr(self, name) is None for name in RATES)
 
-    def without_minutes(self) -> ProjectLimits:
-        """Only those by hour and day."""
-        return replace(
-            self,
-            requests_per_minute=None,
-            tokens_per_minute=None,
-            max_in_flight=None,
-            weight=NO_LIMITS.weight,
-        )
-
 
 NO_LIMITS = ProjectLimits()
-# The limits among them: what a key may have too.
-RATES = tuple(field.name for field in fields(ProjectLimits) if field.name != "weight")
+LIMITS = tuple(field.name for field in fields(ProjectLimits))
+# Those that a key may have too.
+RATES = tuple(name for name in LIMITS if name != "weight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +101,7 @@ class Caller:
     proof: bool = False
     # None: the prices in force.
     price_terms: PriceTerms | None = None
-    # Nobody waits for its requests: they let all others go first.
+    # Nobody waits for its requests: they let all others go first, and limits a minute and in flight do not count them.
     background: bool = False
     # The service tier of its request, which `price_terms` are of: `flex` or `priority`; "": the usual one.
     tier: str = ""
@@ -120,7 +111,7 @@ class Caller:
     limits_key_id: str = ""
     # Of its project: whether a person has to be named, and the tags that may be; None: all.
     person_required: bool = False
-    allowed_tags: frozenset[str] | None = None
+    allowed_tags: tuple[str, ...] | None = None
     person_key: bytes = field(default=b"", repr=False)
     # Whom and what its request names, as `billing.labels` reads it: a keyed hash, and tags in their order.
     person: str | None = None
@@ -135,10 +126,4 @@ class Caller:
             limits=ProjectLimits(requests_per_minute=self.limits.requests_per_minute),
             key_limits=ProjectLimits(requests_per_minute=self.key_limits.requests_per_minute),
             limits_key_id=f"{self.limits_key_id}:{what}",
-        )
-
-    def without_minutes(self) -> Caller:
-        """Without the limits a minute, of its project and of its key: for requests that nobody waits for."""
-        return replace(
-            self, limits=self.limits.without_minutes(), key_limits=self.key_limits.without_minutes()
         )

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import ClassVar, Literal
+from typing import Literal
 
 from billing.caller import LimitState
 
@@ -10,6 +10,7 @@ Span = Literal["total", "month", "week", "day", "hour"]
 LimitName = Literal["requests", "tokens", "in_flight"]
 
 LimitPeriod = Literal["minute", "hour", "day"]
+LimitScope = Literal["project", "key"]
 
 _LIMIT_WORDS: dict[LimitName, str] = {
     "requests": "{} requests {}",
@@ -249,13 +250,11 @@ class ArchiveDamaged(BillingError):
 
 
 class RateLimited(BillingError):
-    """A limit of the project is used up. No limit has counted the request.
+    """A limit of the project, or of its key, is used up. No limit has counted the request.
 
     `state` is for the response's headers. `retry_after_s` is the soonest that the same request can fit; one whose
     `amount` is above the limit never does, and the message says so. `scope` says whose limit it is.
     """
-
-    scope: ClassVar[str] = "project"
 
     def __init__(
         self,
@@ -266,8 +265,10 @@ class RateLimited(BillingError):
         state: LimitState,
         amount: int = 1,
         per: LimitPeriod = "minute",
+        scope: LimitScope = "project",
     ) -> None:
-        words = f"project rate limit exceeded: {_LIMIT_WORDS[which].format(limit, _PERIOD_WORDS[per])}"
+        whose = "API key" if scope == "key" else scope
+        words = f"{whose} rate limit exceeded: {_LIMIT_WORDS[which].format(limit, _PERIOD_WORDS[per])}"
         if amount > limit:
             words += (
                 f"; this request may use up to {amount}, which exceeds the limit, so it will always be refused: "
@@ -275,6 +276,7 @@ class RateLimited(BillingError):
             )
         super().__init__(words)
         self.which = which
+        self.scope = scope
         self.limit = limit
         self.retry_after_s = retry_after_s
         self.state = state

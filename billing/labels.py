@@ -42,6 +42,11 @@ def is_tag(text: str) -> bool:
     return _TAG.fullmatch(text) is not None
 
 
+def listed_tags(text: str) -> list[str]:
+    """Of a text with commas between them."""
+    return [tag.strip() for tag in text.split(",") if tag.strip()]
+
+
 def person_key(pepper: bytes, workspace_id: str) -> bytes:
     """The key under which the persons of a workspace are hashed."""
     return hmac.digest(pepper, f"pith-person-v1:{workspace_id}".encode(), hashlib.sha256)
@@ -82,7 +87,7 @@ def _person(caller: Caller, field: str, value: Any) -> str:
 def _tags(field: str, given: Any) -> Iterable[str]:
     if given is None:
         return ()
-    found = [tag.strip() for tag in given.split(",") if tag.strip()] if isinstance(given, str) else given
+    found = listed_tags(given) if isinstance(given, str) else given
     if not isinstance(found, list) or not all(isinstance(tag, str) and is_tag(tag) for tag in found):
         raise InvalidLabel(field, f"must be tags, each of {TAG_WORDS}: a list, or a text with commas between")
     return found
@@ -91,15 +96,6 @@ def _tags(field: str, given: Any) -> Iterable[str]:
 def _check_tags(caller: Caller, tags: set[str], field: str) -> None:
     if len(tags) > MOST_TAGS:
         raise InvalidLabel(field, f"must be at most {MOST_TAGS} tags, not {len(tags)}")
-    refused = tags - caller.allowed_tags if caller.allowed_tags is not None else set()
+    refused = tags.difference(caller.allowed_tags) if caller.allowed_tags is not None else set()
     if refused:
         raise TagNotAllowed(field, f"this project does not allow the tag {min(refused)}")
-
-
-def budget_scope(scope: str, of: str, *, person: bool, tag: str | None) -> tuple[str, str]:
-    """The scope of a budget of this workspace, project or key or, of a project, of its persons or a tag. Raises
-    `ValueError`."""
-    labels = [name for name, is_asked in (("person", person), ("tag", tag is not None)) if is_asked]
-    if len(labels) > 1 or (labels and scope != "project"):
-        raise ValueError("name either a person or a tag, with a project")
-    return (*labels, scope)[0], of

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
@@ -106,56 +106,37 @@ _PROJECTS = select(projects, SIZE_STEP).select_from(SIZED_PROJECTS)
 
 
 def insert_workspace(
-    connection: Connection,
-    name: str,
-    spend_limit_nano_usd: int | None,
-    monthly_limit_nano_usd: int | None,
-    billing_enabled: bool,
-    now: datetime,
-    time_zone: str = "UTC",
+    connection: Connection, name: str, settings: Mapping[str, Any], now: datetime
 ) -> Workspace:
+    """`settings`: its other columns that an operator sets."""
     row = {
         "id": f"ws_{secrets.token_hex(10)}",
         "name": name,
-        "billing_enabled": billing_enabled,
-        "spend_limit_nano_usd": spend_limit_nano_usd,
-        "monthly_limit_nano_usd": monthly_limit_nano_usd,
+        "billing_enabled": True,
         "posted_nano_usd": 0,
         "held_nano_usd": 0,
         "month": month_of(now),
         "month_posted_nano_usd": 0,
         "created_at": now,
-        "revoked_at": None,
-        "time_zone": time_zone,
+        **settings,
     }
     connection.execute(insert(workspaces), row)
     return find_workspace(connection, str(row["id"]))
 
 
 def insert_project(
-    connection: Connection,
-    workspace: str,
-    name: str,
-    metered: bool,
-    limits: ProjectLimits,
-    compression: str | None,
-    now: datetime,
-    *,
-    proof: bool = False,
-    **labels: Any,
+    connection: Connection, workspace: str, name: str, settings: Mapping[str, Any], now: datetime
 ) -> Project:
+    """As `insert_workspace`."""
     owner = find_workspace(connection, workspace)
     _require_active("workspace", owner, wanted="project")
     row = {
         "id": f"prj_{secrets.token_hex(10)}",
         "workspace_id": owner.id,
         "name": name,
-        "metered": metered,
-        **limit_columns(limits),
-        "compression": compression,
-        "proof": proof,
-        **labels,
+        "metered": True,
         "created_at": now,
+        **settings,
     }
     connection.execute(insert(projects), row)
     return find_project(connection, str(row["id"]))
@@ -237,10 +218,6 @@ def revoke(connection: Connection, table: Table, row_id: str, now: datetime) -> 
     connection.execute(revoking.values(revoked_at=now))
 
 
-def limit_columns(limits: ProjectLimits) -> dict[str, object]:
-    return asdict(limits)
-
-
 def _require_active(kind: str, owner: Workspace | Project, *, wanted: str) -> None:
     if owner.revoked_at is not None:
         raise AccountRevoked(kind, owner.name, owner.revoked_at, wanted=wanted)
@@ -252,13 +229,9 @@ def check_storable(kind: str, ref: str) -> None:
         raise UnknownAccount(kind, ref)
 
 
-def project_limits(row: AnyRow) -> ProjectLimits:
-    """The project's limits, of a row in which a key's stand beside them."""
-    return ProjectLimits(**{name: getattr(row, f"project_{name}") for name in RATES}, weight=row.weight)
-
-
-def _limits(row: AnyRow) -> ProjectLimits:
-    return ProjectLimits(**{name: getattr(row, name) for name in RATES}, weight=row.weight)
+def project_limits(row: AnyRow, prefix: str = "") -> ProjectLimits:
+    """The project's limits; with a prefix, of a row in which a key's stand beside them."""
+    return ProjectLimits(**{name: getattr(row, prefix + name) for name in RATES}, weight=row.weight)
 
 
 def _workspace(row: AnyRow) -> Workspace:
@@ -267,21 +240,12 @@ def _workspace(row: AnyRow) -> Workspace:
 
 
 def _project(row: AnyRow) -> Project:
+    read: dict[str, Any] = {"limits": project_limits(row), "allowed_tags": allowed_tags(row)}
     return Project(
-        row.id,
-        row.workspace_id,
-        row.name,
-        row.metered,
-        _limits(row),
-        row.created_at,
-        row.revoked_at,
-        row.compression,
-        row.size_step,
-        row.proof,
-        row.person_required,
-        _allowed_tags(row),
+        **read, **{one.name: row._mapping[one.name] for one in fields(Project) if one.name not in read}
     )
 
 
-def _allowed_tags(row: AnyRow) -> tuple[str, ...] | None:
+def allowed_tags(row: AnyRow) -> tuple[str, ...] | None:
+    """None: all."""
     return None if row.allowed_tags is None else tuple(filter(None, row.allowed_tags.split(",")))

@@ -1,7 +1,7 @@
 """Accounts: who a key belongs to, and how workspaces, projects and keys are made, listed and revoked."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -20,10 +20,18 @@ from billing.accounts.key_sql import (
     listed_keys,
     listed_projects,
 )
-from billing.accounts.keys import MAX_LIMIT_NANO_USD, NO_TERMS, KeyChange, KeyTerms, checked_terms, moment_of
-from billing.caller import NO_LIMITS, Caller, ProjectLimits
+from billing.accounts.keys import (
+    NO_TERMS,
+    SPEND_LIMITS,
+    KeyChange,
+    KeyTerms,
+    check_spend_limit,
+    checked_terms,
+    moment_of,
+)
+from billing.caller import LIMITS, NO_LIMITS, Caller, ProjectLimits
 from billing.errors import AccountRevoked, InvalidAccount, InvalidKey
-from billing.labels import TAG_WORDS, is_tag, person_key
+from billing.labels import TAG_WORDS, is_tag
 from billing.periods import UnknownTimeZone, time_zone
 from billing.store.database import Database
 from billing.store.dates import now_s
@@ -33,30 +41,34 @@ from billing.usage import now as utc_now
 # It is read with every key.
 MAX_COMPRESSION_CHARS = 4096
 MAX_ALLOWED_TAGS = 100
-_SPEND_LIMITS = ("spend_limit_nano_usd", "monthly_limit_nano_usd")
-_RATES = tuple(ProjectLimits.__dataclass_fields__)
 
 
 def workspace_columns(values: Mapping[str, Any]) -> dict[str, Any]:
     """The named settings of a workspace, as its row has them. Raises `InvalidAccount`."""
-    _refuse_others("workspace", values, (*_SPEND_LIMITS, "billing_enabled", "time_zone"))
-    if "time_zone" in values:
-        checked_zone(values["time_zone"])
-    for name in _SPEND_LIMITS:
-        checked_limit(name, values.get(name))
+    _refuse_others("workspace", values, (*SPEND_LIMITS, "billing_enabled", "time_zone"))
+    try:
+        time_zone(values.get("time_zone", "UTC"))
+    except UnknownTimeZone as error:
+        raise InvalidAccount(str(error)) from error
+    for name in SPEND_LIMITS:
+        check_spend_limit(name, values.get(name))
     return dict(values)
 
 
 def project_columns(values: Mapping[str, Any]) -> dict[str, Any]:
     """The named settings of a project, as its row has them. Raises `InvalidAccount`."""
     _refuse_others(
-        "project", values, (*_RATES, "metered", "compression", "proof", "person_required", "allowed_tags")
+        "project", values, (*LIMITS, "metered", "compression", "proof", "person_required", "allowed_tags")
     )
     try:
-        ProjectLimits(**{name: values[name] for name in _RATES if name in values})
+        ProjectLimits(**{name: values[name] for name in LIMITS if name in values})
     except ValueError as error:
         raise InvalidAccount(str(error)) from error
-    checked_compression(values.get("compression"))
+    compression = values.get("compression")
+    if compression is not None and not 1 <= len(compression) <= MAX_COMPRESSION_CHARS:
+        raise InvalidAccount(
+            f"compression: must have 1 to {MAX_COMPRESSION_CHARS} characters, not {len(compression)}"
+        )
     columns = dict(values)
     if columns.get("allowed_tags") is not None:
         columns["allowed_tags"] = _stored_tags(columns["allowed_tags"])
@@ -67,28 +79,6 @@ def _stored_tags(tags: Collection[str]) -> str:
     if len(tags) > MAX_ALLOWED_TAGS or not all(map(is_tag, tags)):
         raise InvalidAccount(f"allowed_tags: must be at most {MAX_ALLOWED_TAGS} tags, each of {TAG_WORDS}")
     return ",".join(sorted(set(tags)))
-
-
-def checked_limit(field: str, limit: int | None) -> int | None:
-    if limit is not None and not 0 <= limit <= MAX_LIMIT_NANO_USD:
-        raise InvalidAccount(f"{field}: must be between 0 and {MAX_LIMIT_NANO_USD}, not {limit}")
-    return limit
-
-
-def checked_zone(name: str) -> str:
-    try:
-        time_zone(name)
-    except UnknownTimeZone as error:
-        raise InvalidAccount(str(error)) from error
-    return name
-
-
-def checked_compression(compression: str | None) -> str | None:
-    if compression is not None and not 1 <= len(compression) <= MAX_COMPRESSION_CHARS:
-        raise InvalidAccount(
-            f"compression: must have 1 to {MAX_COMPRESSION_CHARS} characters, not {len(compression)}"
-        )
-    return compression
 
 
 def _refuse_others(kind: str, values: Mapping[str, Any], settings: tuple[str, ...]) -> None:
@@ -143,56 +133,18 @@ class Accounts:
             raise InvalidKey("unknown id" if stored is None else "revoked or expired")
         return stored.caller
 
-    async def create_workspace(
-        self,
-        name: str,
-        *,
-        spend_limit_nano_usd: int | None = None,
-        monthly_limit_nano_usd: int | None = None,
-        billing_enabled: bool = True,
-        time_zone: str = "UTC",
-        now: datetime,
-    ) -> Workspace:
-        return await self._changes.create(
-            "workspace",
-            checked_name(name),
-            now,
-            partial(
-                account_sql.insert_workspace,
-                name=name,
-                spend_limit_nano_usd=checked_limit("spend_limit_nano_usd", spend_limit_nano_usd),
-                monthly_limit_nano_usd=checked_limit("monthly_limit_nano_usd", monthly_limit_nano_usd),
-                billing_enabled=billing_enabled,
-                time_zone=checked_zone(time_zone),
-                now=now,
-            ),
-        )
+    async def create_workspace(self, name: str, *, now: datetime, **settings: Any) -> Workspace:
+        """`settings` as `change_workspace` takes them."""
+        columns = workspace_columns(settings)
+        work = partial(account_sql.insert_workspace, name=name, settings=columns, now=now)
+        return await self._changes.create("workspace", checked_name(name), now, work)
 
     async def create_project(
-        self,
-        workspace: str,
-        name: str,
-        *,
-        metered: bool = True,
-        limits: ProjectLimits = NO_LIMITS,
-        compression: str | None = None,
-        proof: bool = False,
-        person_required: bool = False,
-        allowed_tags: Collection[str] | None = None,
-        now: datetime,
+        self, workspace: str, name: str, *, limits: ProjectLimits = NO_LIMITS, now: datetime, **settings: Any
     ) -> Project:
-        work = partial(
-            account_sql.insert_project,
-            workspace=workspace,
-            name=name,
-            metered=metered,
-            limits=limits,
-            compression=checked_compression(compression),
-            proof=proof,
-            person_required=person_required,
-            allowed_tags=None if allowed_tags is None else _stored_tags(allowed_tags),
-            now=now,
-        )
+        """`settings` as `change_project` takes them, beside `limits`."""
+        columns = project_columns(asdict(limits) | settings)
+        work = partial(account_sql.insert_project, workspace=workspace, name=name, settings=columns, now=now)
         return await self._changes.create("project", checked_name(name), now, work)
 
     async def find_workspace(self, workspace: str) -> Workspace:
@@ -246,11 +198,7 @@ class Accounts:
         return await self._changes.alter("revoke", table, find, ref, make, now)
 
     async def _stored_key(self, key_id: str) -> StoredKey | None:
-        found = await self._database.read(lambda c: key_sql.stored_key(c, key_id))
-        if found is None:
-            return None
-        key = person_key(self._pepper, found.caller.workspace_id)
-        return replace(found, caller=replace(found.caller, person_key=key))
+        return await self._database.read(lambda c: key_sql.stored_key(c, key_id, self._pepper))
 
 
 MAX_OVERLAP = timedelta(days=366)

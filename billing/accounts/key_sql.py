@@ -15,6 +15,7 @@ from billing.accounts.account_sql import Page, Project, Workspace, paged
 from billing.accounts.keys import NO_TERMS, KeyTerms, moment_of, terms_of_row
 from billing.caller import RATES, Caller
 from billing.errors import UnknownAccount
+from billing.labels import person_key
 from billing.store.dates import now_s
 from billing.store.rollup_tables import usage_months
 from billing.store.schema import api_keys, holds, key_months, projects, workspaces
@@ -101,7 +102,7 @@ _STORED_KEY = (
 )
 
 
-def stored_key(connection: Connection, key_id: str) -> StoredKey | None:
+def stored_key(connection: Connection, key_id: str, pepper: bytes) -> StoredKey | None:
     row = connection.execute(_STORED_KEY.where(_k.id == key_id)).one_or_none()
     if row is None:
         return None
@@ -112,7 +113,7 @@ def stored_key(connection: Connection, key_id: str) -> StoredKey | None:
         row.project_id,
         key_id,
         row.metered,
-        account_sql.project_limits(row),
+        account_sql.project_limits(row, "project_"),
         row.compression,
         powers=terms.powers,
         key_limits=terms.limits,
@@ -120,7 +121,8 @@ def stored_key(connection: Connection, key_id: str) -> StoredKey | None:
         size_step=row.size_step,
         proof=row.proof,
         person_required=row.person_required,
-        allowed_tags=None if row.allowed_tags is None else frozenset(row.allowed_tags.split(",")),
+        allowed_tags=account_sql.allowed_tags(row),
+        person_key=person_key(pepper, row.workspace_id),
     )
     active = all(moment is None for moment in ended) and not row.has_expired
     return StoredKey(row.digest, active, caller, row.expires_in_s)

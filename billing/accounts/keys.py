@@ -178,15 +178,20 @@ class KeyChange:
 
 
 _POWERS = ("models", "routes")
-_PLAIN = ("expires_at", "spend_limit_nano_usd", "monthly_limit_nano_usd")
+SPEND_LIMITS = ("spend_limit_nano_usd", "monthly_limit_nano_usd")
+_PLAIN = ("expires_at", *SPEND_LIMITS)
+
+
+def check_spend_limit(name: str, nano_usd: int | None) -> None:
+    """Raises `InvalidAccount`; None is no limit."""
+    if nano_usd is not None and not 0 <= nano_usd <= MAX_LIMIT_NANO_USD:
+        raise InvalidAccount(f"{name}: must be between 0 and {MAX_LIMIT_NANO_USD}, not {nano_usd}")
 
 
 def checked_terms(terms: KeyTerms) -> KeyTerms:
     """Raises `InvalidAccount`, which names the field."""
-    for name in ("spend_limit_nano_usd", "monthly_limit_nano_usd"):
-        amount = getattr(terms, name)
-        if amount is not None and not 0 <= amount <= MAX_LIMIT_NANO_USD:
-            raise InvalidAccount(f"{name}: must be between 0 and {MAX_LIMIT_NANO_USD}, not {amount}")
+    for name in SPEND_LIMITS:
+        check_spend_limit(name, getattr(terms, name))
     for route in terms.powers.routes or ():
         if route not in ROUTE_NAMES:
             raise InvalidAccount(f"allowed_routes: {route!r} is not one of {', '.join(ROUTE_NAMES)}")

@@ -180,9 +180,9 @@ def budgets_round(database: Database, *, every_s: float = MONTHS_EVERY_S) -> Rou
     """Deletes what budgets had in periods that are long over."""
 
     async def once() -> None:
-        while await database.read(budgets.has_old):
-            if await database.write(PatientWork(budgets.forget_old)) < budgets.DELETED_AT_ONCE:
-                break
+        deleted = budgets.DELETED_AT_ONCE
+        while deleted == budgets.DELETED_AT_ONCE:
+            deleted = await database.write(PatientWork(budgets.forget_old))
 
     return Round("budgets", once, every_s)
 

@@ -21,7 +21,6 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 
 from billing.batches.batch import (
     ENDED,
@@ -36,6 +35,7 @@ from billing.batches.batch import (
 )
 from billing.store.batch_tables import batch_file_totals, batch_files, batches, file_stores
 from billing.store.dates import now_s
+from billing.store.statements import DIALECTS, inserting
 
 # Whoever reaches a store says so, and rewrites its row this often at the most.
 SEEN_EVERY_S = 60.0
@@ -46,8 +46,7 @@ _s = file_stores.c
 
 def see(connection: Connection, store: str) -> None:
     """A server reaches the store now."""
-    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
-    added = dialect.insert(file_stores).values(id=store, seen_at=now_s())
+    added = inserting(connection.dialect.name, file_stores).values(id=store, seen_at=now_s())
     old = _s.seen_at <= now_s() - SEEN_EVERY_S
     connection.execute(
         added.on_conflict_do_update(index_elements=["id"], set_={"seen_at": now_s()}, where=old)
@@ -236,8 +235,9 @@ def _count(connection: Connection, project_id: str, *, files: int, size: int) ->
 
 
 def _taking(dialect: str) -> Insert:
-    made: Any = (sqlite if dialect == "sqlite" else postgresql).insert(batch_file_totals)
-    made = made.values(project_id=bindparam("project_id"), files=1, bytes=bindparam("bytes"))
+    made = inserting(dialect, batch_file_totals).values(
+        project_id=bindparam("project_id"), files=1, bytes=bindparam("bytes")
+    )
     taking: Insert = made.on_conflict_do_update(
         index_elements=["project_id"],
         set_={"files": _t.files + 1, "bytes": _t.bytes + made.excluded.bytes},
@@ -246,7 +246,7 @@ def _taking(dialect: str) -> Insert:
     return taking
 
 
-_TAKE = {dialect: _taking(dialect) for dialect in ("sqlite", "postgresql")}
+_TAKE = {dialect: _taking(dialect) for dialect in DIALECTS}
 
 
 def _stored(row: Row[Any]) -> StoredFile:

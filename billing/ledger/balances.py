@@ -9,7 +9,7 @@ from sqlalchemy.engine import Row
 
 from billing.errors import BillingDisabled, InvalidKey, QuotaExceeded, UnknownAccount
 from billing.store.database import use_one_snapshot
-from billing.store.dates import month_bounds, now_s, this_month
+from billing.store.dates import month_bounds, this_month
 from billing.store.schema import api_keys, key_months, projects, workspace_months, workspaces
 from billing.store.statements import PrecompiledStatement, replacing
 from billing.usage import Hold
@@ -163,7 +163,7 @@ def _refusal(row: Row[Any], wanted: int) -> KeyQuotaExceeded:
 _w, _m = workspaces.c, workspace_months.c
 # NO KEY UPDATE, as an UPDATE takes it: the stronger lock would wait for every event that is being inserted.
 _LOCK = (
-    select(workspaces, this_month().label("now_month"), now_s().label("now_s"))
+    select(workspaces, this_month().label("now_month"))
     .where(_w.id == bindparam("workspace"))
     .with_for_update(key_share=True)
 )

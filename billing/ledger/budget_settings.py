@@ -13,12 +13,13 @@ from sqlalchemy.engine import Row
 
 from billing.accounts import account_sql, audit_log, key_sql
 from billing.accounts.account_sql import Page, paged
-from billing.accounts.accounts import checked_limit, id_of
+from billing.accounts.accounts import id_of
 from billing.accounts.audit_log import AuditEntry
+from billing.accounts.keys import check_spend_limit
 from billing.errors import InvalidAccount, UnknownAccount
 from billing.labels import TAG_WORDS, is_tag
-from billing.ledger.budgets import EACH_PERSON, BudgetState, label_subject, look_again, states
-from billing.periods import PERIODS, PeriodKind
+from billing.ledger.budgets import EACH_PERSON, FOUND, BudgetState, label_subject, look_again, states
+from billing.periods import PeriodKind
 from billing.store.budget_tables import budget_counters, budgets
 from billing.store.database import Database
 from billing.store.schema import workspaces
@@ -28,6 +29,20 @@ SCOPES: tuple[BudgetScope, ...] = get_args(BudgetScope)
 _b = budgets.c
 # Which models there are, each server knows for itself.
 _AT_END = re.compile(r"refuse|flex|model:[A-Za-z0-9][A-Za-z0-9._/-]{0,126}")
+
+
+def scope_of(named: Mapping[str, str | None], *, person: bool, tag: str | None) -> tuple[BudgetScope, str]:
+    """The scope of a budget of the one that is named, by what it is, or of the persons or a tag of a project; and its
+    id or name. Raises `InvalidAccount`."""
+    owners = [(scope, named[scope]) for scope in SCOPES if named.get(scope) is not None]
+    if len(owners) != 1:
+        raise InvalidAccount("name one of workspace, project and key")
+    ((scope, of),) = owners
+    asked: dict[BudgetScope, bool] = {"person": person, "tag": tag is not None}
+    labels = [label for label, is_asked in asked.items() if is_asked]
+    if len(labels) > 1 or (labels and scope != "project"):
+        raise InvalidAccount("name either a person or a tag, with a project")
+    return (*labels, scope)[0], str(of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +67,9 @@ class Budgets:
         """Of the workspace, project or key with this id or name, or of the project's persons or its tag. It counts from
         when it is first set, and goes on counting where its limit is changed. `at_end` says what becomes of a chat that
         it has no room for; None: as before, at first `refuse`. Raises `InvalidAccount`."""
-        if scope not in SCOPES or period not in PERIODS:
-            raise InvalidAccount(
-                f"{scope} per {period}: a budget is {', '.join(SCOPES)} per {', '.join(PERIODS)}"
-            )
         if (scope == "tag") != (tag is not None) or (tag is not None and not is_tag(tag)):
             raise InvalidAccount(f"tag: a budget of a tag, and no other, names one of {TAG_WORDS}")
-        checked_limit("limit_nano_usd", limit_nano_usd)
+        check_spend_limit("limit_nano_usd", limit_nano_usd)
         if at_end is not None and _AT_END.fullmatch(at_end) is None:
             raise InvalidAccount(f"at_end: {at_end!r} is none of refuse, flex and model:ID")
         values = {"limit_nano_usd": limit_nano_usd} | ({} if at_end is None else {"at_end": at_end})
@@ -90,7 +101,7 @@ def _set(
         subject = label_subject(subject, tag or EACH_PERSON)
     # Whoever moves money has this lock: what is held from now on is counted.
     account_sql.lock(connection, workspaces, workspace_id)
-    same = select(budgets).where(_b.subject == subject, _b.period == period)
+    same = FOUND.where(_b.subject == subject, _b.period == period)
     before = connection.execute(same).one_or_none()
     if before is None:
         row = {
@@ -129,7 +140,7 @@ def _owner(connection: Connection, scope: BudgetScope, of: str) -> tuple[str, st
 
 
 def _listed(connection: Connection, *, workspace: str | None, page: Page | None) -> list[BudgetState]:
-    rows = paged(connection, select(budgets), budgets, page)
+    rows = paged(connection, FOUND, budgets, page)
     if workspace is not None:
         rows = rows.where(_b.workspace_id == account_sql.find_workspace(connection, workspace).id)
     return states(connection, connection.execute(rows).all())
@@ -137,7 +148,7 @@ def _listed(connection: Connection, *, workspace: str | None, page: Page | None)
 
 def _remove(connection: Connection, *, budget_id: str, actor: str, now: datetime) -> BudgetState:
     account_sql.check_storable("budget", budget_id)
-    asked = select(budgets).where(_b.id == budget_id)
+    asked = FOUND.where(_b.id == budget_id)
     row = connection.execute(asked).one_or_none()
     if row is not None:
         account_sql.lock(connection, workspaces, row.workspace_id)

@@ -8,13 +8,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
     Connection,
     Double,
+    Insert,
     Row,
     String,
     bindparam,
@@ -26,7 +27,6 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 
 from billing.errors import BudgetExceeded
 from billing.periods import Period, PeriodKind, period_at, time_zone
@@ -34,7 +34,7 @@ from billing.rollups.partitions import second_of
 from billing.store.budget_tables import budget_counters, budgets, reached
 from billing.store.dates import now_s
 from billing.store.schema import api_keys, workspaces
-from billing.store.statements import PrecompiledStatement, in_parts
+from billing.store.statements import DIALECTS, PrecompiledStatement, in_parts, inserting
 
 # What becomes of a chat that a budget has no room for: it is refused, or goes on in this tier or at the named model.
 REFUSE, FLEX, MODEL = "refuse", "flex", "model:"
@@ -42,24 +42,42 @@ REFUSE, FLEX, MODEL = "refuse", "flex", "model:"
 _b, _c = budgets.c, budget_counters.c
 _key = api_keys.alias("budgeted")
 _amount: ColumnElement[int] = bindparam("amount", type_=BigInteger)
+_limit: ColumnElement[int] = bindparam("limit", type_=BigInteger)
 _began: ColumnElement[float] = bindparam("began", type_=Double)
 _of_key = select(func.coalesce(_key.c.budget_key_id, _key.c.id)).where(_key.c.id == bindparam("key"))
 _COUNTED = or_(_b.subject.in_(bindparam("subjects", expanding=True)), _b.subject == _of_key.scalar_subquery())
 _OF_PROJECT = _b.subject.startswith(bindparam("labels", type_=String))
-_OF_WORKSPACE = select(budgets).where(_b.workspace_id == bindparam("workspace")).order_by(_b.id)
+# With what their present periods follow from.
+FOUND = select(budgets, workspaces.c.time_zone, now_s().label("now_s")).join(workspaces)
+_OF_WORKSPACE = FOUND.where(_b.workspace_id == bindparam("workspace")).order_by(_b.id)
 _FOR = _OF_WORKSPACE.where(_COUNTED)
 _IN_FORCE = _OF_WORKSPACE.where(or_(_COUNTED, _OF_PROJECT))
-_RESERVE = PrecompiledStatement(
-    update(budget_counters)
-    .where(
-        _c.id == bindparam("counter"),
-        _c.posted_nano_usd + _c.held_nano_usd + _amount <= bindparam("limit", type_=BigInteger),
+
+
+def _reserving(dialect: str) -> Insert:
+    """Of the first request in a period it makes the row."""
+    row: dict[str, ColumnElement[Any]] = {
+        "id": bindparam("counter", type_=String),
+        "budget_id": bindparam("budget", type_=String),
+        "posted_nano_usd": literal(0, BigInteger),
+        "held_nano_usd": _amount,
+        "began_at": _began,
+        "ends_at": bindparam("ends", type_=Double),
+    }
+    first = select(*row.values()).where(_amount <= _limit)
+    new = inserting(dialect, budget_counters).from_select(list(row), first)
+    reserving: Insert = new.on_conflict_do_update(
+        index_elements=["id"],
+        where=_c.posted_nano_usd + _c.held_nano_usd + _amount <= _limit,
+        set_={
+            "held_nano_usd": _c.held_nano_usd + _amount,
+            "began_at": case((_began < _c.began_at, _began), else_=_c.began_at),
+        },
     )
-    .values(
-        held_nano_usd=_c.held_nano_usd + _amount,
-        began_at=case((_began < _c.began_at, _began), else_=_c.began_at),
-    )
-)
+    return reserving
+
+
+_RESERVE = {dialect: PrecompiledStatement(_reserving(dialect)) for dialect in DIALECTS}
 _charged = _c.posted_nano_usd + bindparam("charge", type_=BigInteger)
 _MOVE = PrecompiledStatement(
     update(budget_counters)
@@ -119,47 +137,25 @@ def label_subject(project_id: str, label: str) -> str:
     return f"{project_id}:{label}"
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """The moment by the database's clock, in seconds since 1970, and the time zone of a workspace."""
-
-    now_s: float
-    zone: str
-
-    def period(self, kind: PeriodKind) -> Period:
-        return period_at(kind, datetime.fromtimestamp(self.now_s, UTC), self.zone)
-
-
-def reserve(
-    connection: Connection, of: Spender, amount_nano_usd: int, clock: Clock, event_id: str
-) -> str | None:
+def reserve(connection: Connection, of: Spender, amount_nano_usd: int, event_id: str) -> str | None:
     """Holds the amount in the present period of each budget; returns what the hold is to remember, None where there is
     no budget. Raises `BudgetExceeded`, of one that refuses if any does; then the transaction is to be rolled back."""
-    taken, refusals, began = [], [], _began_at(clock, event_id)
-    for budget, period, counter in _present(connection, of, clock):
-        parameters = {
-            "counter": counter,
-            "amount": amount_nano_usd,
-            "limit": budget.limit_nano_usd,
-            "began": began,
-        }
-        if _RESERVE.count(connection, parameters) != 1:
-            _begin(connection, budget, period, counter, began)
-            if _RESERVE.count(connection, parameters) != 1:
-                refusals.append(_refusal(connection, budget, period, counter, amount_nano_usd, clock))
-        taken.append(counter)
+    taken, refusals = [], []
+    for counter in _counters(connection, of):
+        if not _reserved(connection, counter, amount_nano_usd, counter.budget.limit_nano_usd, event_id):
+            refusals.append(_refusal(connection, counter, amount_nano_usd))
+        taken.append(counter.id)
     if refusals:
         raise min(refusals, key=lambda refusal: refusal.at_end != REFUSE)
     return stored(taken)
 
 
-def present(connection: Connection, of: Spender, clock: Clock, event_id: str) -> list[str]:
+def present(connection: Connection, of: Spender, event_id: str) -> list[str]:
     """The present periods of the budgets, for a charge whose hold is gone."""
-    counters = []
-    for budget, period, counter in _present(connection, of, clock):
-        _begin(connection, budget, period, counter, _began_at(clock, event_id))
-        counters.append(counter)
-    return counters
+    counters = _counters(connection, of)
+    for counter in counters:
+        _reserved(connection, counter, 0, 2**63 - 1, event_id)
+    return [counter.id for counter in counters]
 
 
 def move(connection: Connection, counters: Sequence[str], *, freed: int, charge: int) -> None:
@@ -190,54 +186,53 @@ def remembered(text: str) -> list[str]:
     return list(json.loads(text))
 
 
-def _present(connection: Connection, of: Spender, clock: Clock) -> list[tuple[Row[Any], Period, str]]:
-    found = []
-    for budget in connection.execute(_FOR, of.parameters()):
-        period = clock.period(budget.period)
-        found.append((budget, period, counter_id(budget, period, of.person)))
-    return found
+@dataclass(frozen=True, slots=True)
+class _Counter:
+    """Of a budget, one of `FOUND`, in its present period."""
+
+    budget: Row[Any]
+    period: Period
+    id: str
+    person: str | None
+
+    @classmethod
+    def of(cls, budget: Row[Any], person: str | None) -> Self:
+        """Of a budget of each person, that of this one."""
+        period = period_at(budget.period, datetime.fromtimestamp(budget.now_s, UTC), budget.time_zone)
+        of_person = f":{person}" if budget.scope == "person" else ""
+        return cls(budget, period, f"{budget.id}:{period.key}{of_person}", person)
 
 
-def counter_id(budget: Row[Any], period: Period, person: str | None) -> str:
-    """Of a budget of each person, that of this one."""
-    of_person = f":{person}" if budget.scope == "person" else ""
-    return f"{budget.id}:{period.key}{of_person}"
+def _counters(connection: Connection, of: Spender) -> list[_Counter]:
+    return [_Counter.of(budget, of.person) for budget in connection.execute(_FOR, of.parameters())]
 
 
-def _began_at(clock: Clock, event_id: str) -> float:
-    """The id was made earlier, and by another clock: it tells whether its event is archived."""
-    return min(clock.now_s, second_of(event_id))
-
-
-def _begin(connection: Connection, budget: Row[Any], period: Period, counter: str, began: float) -> None:
-    """Makes the period's row; of one that is there, only an earlier beginning is noted."""
-    row = {
-        "id": counter,
-        "budget_id": budget.id,
-        "posted_nano_usd": 0,
-        "held_nano_usd": 0,
-        "began_at": began,
-        "ends_at": None if period.ends_at is None else period.ends_at.timestamp(),
+def _reserved(connection: Connection, counter: _Counter, amount: int, limit: int, event_id: str) -> bool:
+    """Whether the limit had room."""
+    ends = counter.period.ends_at
+    parameters = {
+        "counter": counter.id,
+        "budget": counter.budget.id,
+        "amount": amount,
+        "limit": limit,
+        # The id was made earlier, and by another clock: it tells whether its event is archived.
+        "began": min(counter.budget.now_s, second_of(event_id)),
+        "ends": None if ends is None else ends.timestamp(),
     }
-    make = (sqlite if connection.dialect.name == "sqlite" else postgresql).insert(budget_counters)
-    new = make.excluded.began_at
-    earlier = {"began_at": case((new < _c.began_at, new), else_=_c.began_at)}
-    connection.execute(make.on_conflict_do_update(index_elements=["id"], set_=earlier), row)
+    return _RESERVE[connection.dialect.name].count(connection, parameters) == 1
 
 
-def _refusal(
-    connection: Connection, budget: Row[Any], period: Period, counter: str, wanted: int, clock: Clock
-) -> BudgetExceeded:
-    committed = select(_c.posted_nano_usd + _c.held_nano_usd).where(_c.id == counter)
+def _refusal(connection: Connection, counter: _Counter, wanted: int) -> BudgetExceeded:
+    committed = select(_c.posted_nano_usd + _c.held_nano_usd).where(_c.id == counter.id)
+    budget, ends = counter.budget, counter.period.ends_at
     tag = tag_of(budget)
-    ends = period.ends_at
     return BudgetExceeded(
         whose=budget.scope if tag is None else f"tag {tag}",
         budget_id=budget.id,
         span=budget.period,
-        resets_at=None if ends is None else ends.astimezone(time_zone(clock.zone)),
+        resets_at=None if ends is None else ends.astimezone(time_zone(budget.time_zone)),
         limit_nano_usd=budget.limit_nano_usd,
-        committed_nano_usd=int(connection.execute(committed).scalar_one()),
+        committed_nano_usd=int(connection.execute(committed).scalar() or 0),
         wanted_nano_usd=wanted,
         at_end=budget.at_end,
     )
@@ -274,9 +269,12 @@ class BudgetState:
         return self.limit_nano_usd - self.used_nano_usd - self.held_nano_usd
 
 
+_STATED = ("id", "workspace_id", "scope", "period", "time_zone", "limit_nano_usd", "created_at", "at_end")
+
+
 def states(connection: Connection, found: Sequence[Row[Any]], person: str | None = None) -> list[BudgetState]:
-    """Of rows of `budgets`, in their order."""
-    return _states_of(connection, [(row, person) for row in found])
+    """Of rows of `FOUND`, in their order."""
+    return _states(connection, [_Counter.of(row, person) for row in found])
 
 
 def states_by_label(
@@ -287,54 +285,33 @@ def states_by_label(
     rows = connection.execute(_OF_WORKSPACE.where(_OF_PROJECT, _b.scope == scope), parameters).all()
     pairs = [(row, one) for one in labels for row in rows if scope == "person" or tag_of(row) == one]
     found: dict[str, list[BudgetState]] = {}
-    for (_, label), state in zip(pairs, _states_of(connection, pairs), strict=True):
+    for (_, label), state in zip(
+        pairs, _states(connection, [_Counter.of(*pair) for pair in pairs]), strict=True
+    ):
         found.setdefault(label, []).append(state)
     return found
 
 
-_Pairs = Sequence[tuple[Row[Any], str | None]]
+def _states(connection: Connection, counters: Sequence[_Counter]) -> list[BudgetState]:
+    amounts: dict[str, tuple[int, int]] = {}
+    for some in in_parts([counter.id for counter in counters]):
+        rows = connection.execute(select(budget_counters).where(_c.id.in_(some)))
+        amounts |= {row.id: (row.posted_nano_usd, row.held_nano_usd) for row in rows}
 
-
-def _states_of(connection: Connection, pairs: _Pairs) -> list[BudgetState]:
-    """Of budgets, each with whose it is where it is of persons."""
-    at: float = connection.execute(select(now_s())).scalar_one()
-    return [state for some in in_parts(pairs) for state in _states(connection, some, at)]
-
-
-def _states(connection: Connection, pairs: _Pairs, at: float) -> list[BudgetState]:
-    found = [row for row, _ in pairs]
-    zones = select(workspaces.c.id, workspaces.c.time_zone).where(
-        workspaces.c.id.in_({row.workspace_id for row in found})
-    )
-    clocks = {row.id: Clock(at, row.time_zone) for row in connection.execute(zones)}
-    periods = [clocks[row.workspace_id].period(row.period) for row in found]
-    ids = [counter_id(row, period, person) for (row, person), period in zip(pairs, periods, strict=True)]
-    amounts: dict[str, tuple[int | None, int | None]] = {
-        row.id: (row.posted_nano_usd, row.held_nano_usd)
-        for row in connection.execute(select(budget_counters).where(_c.id.in_(ids)))
-    }
-
-    def state(pair: tuple[Row[Any], str | None], period: Period, id: str) -> BudgetState:
-        row, person = pair
-        is_of_nobody = row.scope == "person" and person is None
-        used, held = amounts.get(id, (None, None) if is_of_nobody else (0, 0))
+    def state(counter: _Counter) -> BudgetState:
+        budget = counter.budget
+        is_of_nobody = budget.scope == "person" and counter.person is None
+        used, held = (None, None) if is_of_nobody else amounts.get(counter.id, (0, 0))
         return BudgetState(
-            row.id,
-            row.workspace_id,
-            row.scope,
-            row.subject.partition(":")[0],
-            row.period,
-            clocks[row.workspace_id].zone,
-            row.limit_nano_usd,
-            used,
-            held,
-            period.ends_at,
-            row.created_at,
-            row.at_end,
-            tag_of(row),
+            **{name: budget._mapping[name] for name in _STATED},
+            subject=budget.subject.partition(":")[0],
+            tag=tag_of(budget),
+            used_nano_usd=used,
+            held_nano_usd=held,
+            resets_at=counter.period.ends_at,
         )
 
-    return list(map(state, pairs, periods, ids))
+    return list(map(state, counters))
 
 
 def in_force(connection: Connection, of: Spender) -> list[BudgetState]:
@@ -350,14 +327,8 @@ DELETED_AT_ONCE = 1000
 
 def forget_old(connection: Connection) -> int:
     """Deletes some periods that are long over and in which nothing is held; how many. There may be more."""
-    old = _c.ends_at < now_s() - KEPT_S
-    some = select(_c.id).where(old, _c.held_nano_usd == 0).limit(DELETED_AT_ONCE)
+    old = (_c.ends_at < now_s() - KEPT_S, _c.held_nano_usd == 0)
+    some = select(_c.id).where(*old).limit(DELETED_AT_ONCE)
     # A payment that has one locked is not waited for, or two that wait for each other's rows would deadlock.
     some = some.with_for_update(skip_locked=True)
     return connection.execute(delete(budget_counters).where(_c.id.in_(some), _c.held_nano_usd == 0)).rowcount
-
-
-def has_old(connection: Connection) -> bool:
-    """True where there is something to delete."""
-    old = select(literal(1)).where(_c.ends_at < now_s() - KEPT_S, _c.held_nano_usd == 0).limit(1)
-    return connection.execute(old).first() is not None

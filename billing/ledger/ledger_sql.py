@@ -13,7 +13,6 @@ from sqlalchemy import (
     BigInteger,
     ColumnElement,
     Connection,
-    Insert,
     String,
     bindparam,
     delete,
@@ -23,17 +22,16 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 
 from billing.errors import ClockBehind, RowRefused
 from billing.ledger import adjustment_rows, balances, budgets
 from billing.ledger.balances import locked_in_month
-from billing.ledger.budgets import Clock, Spender
+from billing.ledger.budgets import Spender
 from billing.price import dearer_nano_usd
 from billing.rollups.archived import archived_bound, sealed_until
 from billing.store.dates import now_s, this_month
 from billing.store.schema import holds, usage_events, workspaces
-from billing.store.statements import PrecompiledStatement
+from billing.store.statements import DIALECTS, PrecompiledStatement, inserting
 from billing.usage import Hold, UsageEvent
 
 _w = workspaces.c
@@ -44,7 +42,7 @@ _freed: ColumnElement[int] = bindparam("freed", type_=BigInteger)
 _charged: ColumnElement[int] = bindparam("charge", type_=BigInteger)
 
 # What the statements that move money return: the month, and where else the money is to be moved.
-_LOOKED_FOR = (_w.month, _w.has_limited_keys, _w.has_budgets, _w.time_zone, now_s().label("now_s"))
+_LOOKED_FOR = (_w.month, _w.has_limited_keys, _w.has_budgets)
 _RESERVE = PrecompiledStatement(
     update(workspaces)
     .where(
@@ -125,14 +123,13 @@ _HOLD = PrecompiledStatement(
 )
 
 
-def _ignoring_known_events(dialect: str) -> Insert:
-    make = sqlite.insert if dialect == "sqlite" else postgresql.insert
-    return make(usage_events).on_conflict_do_nothing(index_elements=["event_id"])
-
-
 _EVENT_COLUMNS = [column.name for column in usage_events.columns]
+# An event that is there already is left as it is.
 _RECORD = {
-    dialect: PrecompiledStatement(_ignoring_known_events(dialect)) for dialect in ("sqlite", "postgresql")
+    dialect: PrecompiledStatement(
+        inserting(dialect, usage_events).on_conflict_do_nothing(index_elements=["event_id"])
+    )
+    for dialect in DIALECTS
 }
 
 
@@ -180,16 +177,14 @@ def open_hold(connection: Connection, hold: Hold, *, owner: str, lease_s: float)
         "event_id": hold.event_id,
     }
     reserved = _RESERVE.returned(connection, parameters)
-    month, has_limited_keys, has_budgets, zone, at = (
+    month, has_limited_keys, has_budgets = (
         reserved or _reserved_in_another_month(connection, hold, parameters)
     )[0]
     if has_limited_keys:
         balances.reserve(connection, hold.key_id, hold.amount_nano_usd, month)
     counted = None
     if has_budgets:
-        counted = budgets.reserve(
-            connection, _spender(hold), hold.amount_nano_usd, Clock(at, zone), hold.event_id
-        )
+        counted = budgets.reserve(connection, _spender(hold), hold.amount_nano_usd, hold.event_id)
     _HOLD.count(
         connection,
         {
@@ -297,8 +292,8 @@ def _charge(connection: Connection, event: UsageEvent, freed: _Freed) -> _Charge
             "charge": event.cost_nano_usd,
         }
         if charged := _CHARGE.returned(connection, parameters):
-            month, has_limited_keys, has_budgets, zone, at = charged[0]
-            counters = _counters(connection, event, freed, has_budgets, Clock(at, zone))
+            month, has_limited_keys, has_budgets = charged[0]
+            counters = _counters(connection, event, freed, has_budgets)
             return _Charge(event.cost_nano_usd, month, has_limited_keys, counters)
     return _charge_locked(connection, event, freed)
 
@@ -312,7 +307,7 @@ def _charge_locked(connection: Connection, event: UsageEvent, freed: _Freed) -> 
     if row.has_limited_keys:
         of_key = balances.key_room(connection, event.key_id, freed.of_key_nano_usd, row.month)
         room = min(room, of_key)
-    counters = _counters(connection, event, freed, row.has_budgets, Clock(row.now_s, row.time_zone))
+    counters = _counters(connection, event, freed, row.has_budgets)
     if counters:
         of_budgets = budgets.room(connection, counters, freed.nano_usd if freed.counters else 0)
         room = min(room, of_budgets)
@@ -323,13 +318,11 @@ def _charge_locked(connection: Connection, event: UsageEvent, freed: _Freed) -> 
     return _Charge(charge, row.month, row.has_limited_keys, counters)
 
 
-def _counters(
-    connection: Connection, event: UsageEvent, freed: _Freed, has_budgets: bool, clock: Clock
-) -> Sequence[str]:
+def _counters(connection: Connection, event: UsageEvent, freed: _Freed, has_budgets: bool) -> Sequence[str]:
     """The periods of budgets that a charge counts in: those of its hold or, where that is gone, the present ones."""
     if freed.counters is not None:
         return freed.counters
-    return budgets.present(connection, _spender(event), clock, event.event_id) if has_budgets else ()
+    return budgets.present(connection, _spender(event), event.event_id) if has_budgets else ()
 
 
 def _spender(of: Hold | UsageEvent) -> Spender:

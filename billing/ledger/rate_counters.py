@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Row, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from billing.errors import LedgerUnavailable, LimitsUnavailable
 from billing.periods import period_at
@@ -15,6 +14,7 @@ from billing.store.budget_tables import rate_counters
 from billing.store.database import Database, Work
 from billing.store.dates import now_s
 from billing.store.schema import workspaces
+from billing.store.statements import inserting
 
 T = TypeVar("T")
 _c = rate_counters.c
@@ -75,18 +75,18 @@ def _locked(connection: Connection, ask: Ask) -> dict[str, Row[Any]]:
     locking = select(rate_counters).where(_c.id.in_(ids)).order_by(_c.id).with_for_update()
     rows = connection.execute(locking).all()
     if len(rows) < len(ids):
-        make = (sqlite if connection.dialect.name == "sqlite" else postgresql).insert(rate_counters)
         new = [{"id": one, "ends_at": 0.0, "used": 0} for one in ids]
-        connection.execute(make.on_conflict_do_nothing(), new)
+        connection.execute(inserting(connection.dialect.name, rate_counters).on_conflict_do_nothing(), new)
         rows = connection.execute(locking).all()
     return {row.id: row for row in rows}
 
 
 def _give_back(connection: Connection, ask: Ask, ends: Ends, unused: Mapping[CountedLimit, int]) -> None:
     """In any other window it would free room that was never taken."""
-    for charge in sorted(ask.charges, key=lambda charge: _id(ask, charge)):
+    charges = [charge for charge in ask.charges if charge.kind in unused]
+    for charge in sorted(charges, key=lambda charge: _id(ask, charge)):
         counted = update(rate_counters).where(_c.id == _id(ask, charge), _c.ends_at == ends[charge])
-        connection.execute(counted.values(used=_c.used - unused.get(charge.kind, 0)))
+        connection.execute(counted.values(used=_c.used - unused[charge.kind]))
 
 
 def _id(ask: Ask, charge: Charge) -> str:

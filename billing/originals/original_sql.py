@@ -23,11 +23,11 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 
 from billing.errors import OriginalsFull
 from billing.store.dates import now_s
 from billing.store.schema import original_chunks, original_totals, originals, projects, workspaces
+from billing.store.statements import DIALECTS, inserting
 
 # What an original counts beyond its text, so that a million tiny ones are bounded too.
 OVERHEAD_BYTES = 1024
@@ -150,20 +150,19 @@ def _take(connection: Connection, head: Head, most_bytes: int) -> None:
 
 
 def _inserting(dialect: str) -> Insert:
-    made: Any = (sqlite if dialect == "sqlite" else postgresql).insert(originals)
     values: dict[str, Any] = {
         name: bindparam(name)
         for name in ("project_id", "id", "generation", "characters", "chunks", "bytes", "complete")
     }
-    inserting: Insert = made.values(**values, expires_at=_now + bindparam("grace_s")).on_conflict_do_nothing(
-        index_elements=["project_id", "id"]
-    )
-    return inserting
+    new = inserting(dialect, originals).values(**values, expires_at=_now + bindparam("grace_s"))
+    made: Insert = new.on_conflict_do_nothing(index_elements=["project_id", "id"])
+    return made
 
 
 def _taking(dialect: str) -> Insert:
-    made: Any = (sqlite if dialect == "sqlite" else postgresql).insert(original_totals)
-    made = made.values(project_id=bindparam("project_id"), bytes=bindparam("bytes"))
+    made = inserting(dialect, original_totals).values(
+        project_id=bindparam("project_id"), bytes=bindparam("bytes")
+    )
     together = original_totals.c.bytes + made.excluded.bytes
     taking: Insert = made.on_conflict_do_update(
         index_elements=["project_id"], set_={"bytes": together}, where=together <= bindparam("most_bytes")
@@ -171,8 +170,8 @@ def _taking(dialect: str) -> Insert:
     return taking
 
 
-_INSERT = {dialect: _inserting(dialect) for dialect in ("sqlite", "postgresql")}
-_TAKE = {dialect: _taking(dialect) for dialect in ("sqlite", "postgresql")}
+_INSERT = {dialect: _inserting(dialect) for dialect in DIALECTS}
+_TAKE = {dialect: _taking(dialect) for dialect in DIALECTS}
 
 
 HEADS_AT_ONCE = 64

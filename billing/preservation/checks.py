@@ -10,13 +10,13 @@ from itertools import count
 from typing import Any
 
 from sqlalchemy import Connection, delete, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from billing.preservation import sizes
 from billing.preservation.sizes import Measure, SizedFor
 from billing.store.database import Database, PatientWork
 from billing.store.dates import within
 from billing.store.schema import preservation_checks
+from billing.store.statements import inserting
 
 # Longer than a year, so that a month can be compared with the one a year before.
 KEPT_DAYS = 400
@@ -70,9 +70,8 @@ class PreservationCheck:
 
 def record(connection: Connection, check: PreservationCheck) -> bool:
     """Write it, unless its chat has one already; whether it was written."""
-    dialect: Any = sqlite if connection.dialect.name == "sqlite" else postgresql
-    statement = dialect.insert(preservation_checks).values(**asdict(check)).on_conflict_do_nothing()
-    return bool(connection.execute(statement).rowcount)
+    new = inserting(connection.dialect.name, preservation_checks).values(**asdict(check))
+    return bool(connection.execute(new.on_conflict_do_nothing()).rowcount)
 
 
 def checks(

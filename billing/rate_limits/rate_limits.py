@@ -7,15 +7,15 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import ClassVar, Literal
+from typing import Literal
 from weakref import WeakValueDictionary
 
 from billing.caller import Caller, LimitState, WindowState
-from billing.errors import LimitPeriod, LimitsUnavailable, RateLimited
+from billing.errors import LimitPeriod, LimitScope, LimitsUnavailable, RateLimited
 from billing.rate_limits.counters import (
     KINDS,
     WINDOW_S,
@@ -30,33 +30,9 @@ from billing.rate_limits.counters import (
 )
 
 
-class KeyRateLimited(RateLimited):
-    """A limit of the key is used up. No limit has counted the request."""
-
-    scope: ClassVar[str] = "key"
-
-    def __init__(self, refused: RateLimited) -> None:
-        Exception.__init__(self, str(refused).replace("project rate limit", "API key rate limit", 1))
-        self.which = refused.which
-        self.limit = refused.limit
-        self.retry_after_s = refused.retry_after_s
-        self.state = refused.state
-
-
 def counted_by_key(caller: Caller) -> Caller:
     """The same caller as one that the counters know by its key."""
     return replace(caller, project_id=f"key:{caller.limits_key_id}", limits=caller.key_limits)
-
-
-def tighter(one: LimitState, other: LimitState) -> LimitState:
-    """The one of each limit that leaves less."""
-    return LimitState(_less(one.requests, other.requests), _less(one.tokens, other.tokens))
-
-
-def _less(one: WindowState | None, other: WindowState | None) -> WindowState | None:
-    if one is None or other is None:
-        return one or other
-    return min(one, other, key=lambda window: window.remaining)
 
 
 log = logging.getLogger(__name__)
@@ -72,17 +48,49 @@ CountTokens = Callable[[], Awaitable[int]]
 OutagePolicy = Literal["refuse", "allow"]
 
 
-class Admission:
-    """A request that was let in. Call `done` once the request is over, in `finally`."""
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What a store has counted, with the windows as they are by that."""
 
-    def __init__(self, headers_state: LimitState) -> None:
-        self.headers_state = headers_state
+    counters: Counters
+    ask: Ask
+    state: LimitState
 
     async def done(self, actual_tokens: int) -> None:
-        """Ends the request. Tokens that were counted at admission and not used are given back."""
+        await self._give_back(
+            {
+                charge.kind: charge.amount - actual_tokens
+                for charge in self.ask.charges
+                if charge.kind == "tokens" and charge.amount != actual_tokens
+            }
+        )
 
     async def undo(self) -> None:
         """As if the request had never been counted."""
+        await self._give_back({charge.kind: charge.amount for charge in self.ask.charges})
+
+    async def _give_back(self, unused: Mapping[CountedLimit, int]) -> None:
+        try:
+            await self.counters.give_back(self.ask, unused)
+        except LimitsUnavailable as error:
+            log.warning("unused tokens of project %s are still counted: %s", self.ask.project_id, error)
+
+
+class Admission:
+    """A request that was let in. Call `done` once the request is over, in `finally`."""
+
+    def __init__(self, minute: Sequence[_Taken], longer: Sequence[_Taken]) -> None:
+        # Clients are told of limits by hour and day where there are none a minute.
+        told, others = (_tightest(taken.state for taken in some) for some in (minute, longer))
+        self.headers_state = LimitState(told.requests or others.requests, told.tokens or others.tokens)
+        self._taken = [*minute, *longer]
+
+    async def done(self, actual_tokens: int) -> None:
+        """Ends the request. Tokens that were counted at admission and not used are given back."""
+        taken, self._taken = self._taken, []
+        async with AsyncExitStack() as all_of_them:
+            for one in taken:
+                all_of_them.push_async_callback(one.done, actual_tokens)
 
 
 class RateLimits:
@@ -120,50 +128,48 @@ class RateLimits:
         """Counts the request, and `tokens_bound` tokens until it is known how many it used.
 
         If only the token limit lacks room for the bound, but has room for `tokens_least`, the tokens are counted first.
+        Of a caller in the background, limits a minute and in flight count nothing.
         Raises `RateLimited`, and then nothing was counted, `LimitsUnavailable`, or what `count_tokens` raises.
         """
-        asked = _Asked(caller, tokens_bound, tokens_least or tokens_bound, count_tokens, now)
-        admissions = []
+        asked = [_Asked(caller, tokens_bound, tokens_least or tokens_bound, count_tokens, now)]
+        if not caller.key_limits.unlimited:
+            asked.insert(0, replace(asked[0], caller=counted_by_key(caller), scope="key"))
+        found: dict[tuple[LimitPeriod, ...], list[_Taken]] = {_MINUTE: [], _LONGER: []}
         async with AsyncExitStack() as refused:
-            for asks in (asked, replace(asked, periods=_LONGER)):
-                for admit in (self._admitted_by_key, self._admitted_by):
-                    admission = await admit(asks)
-                    refused.push_async_callback(admission.undo)
-                    admissions.append(admission)
+            for periods, taken in found.items():
+                if caller.background and periods is _MINUTE:
+                    continue
+                for one in asked:
+                    if counted := await self._counted_by(replace(one, periods=periods)):
+                        refused.push_async_callback(counted.undo)
+                        taken.append(counted)
             refused.pop_all()
-        return _Admissions(admissions)
+        return Admission(found[_MINUTE], found[_LONGER])
 
-    async def _admitted_by_key(self, asked: _Asked) -> Admission:
-        if asked.caller.key_limits.unlimited:
-            return _UNLIMITED
-        try:
-            return await self._admitted_by(replace(asked, caller=counted_by_key(asked.caller)))
-        except RateLimited as refused:
-            raise KeyRateLimited(refused) from None
-
-    async def _admitted_by(self, asked: _Asked) -> Admission:
+    async def _counted_by(self, asked: _Asked) -> _Taken | None:
+        """None: it has no such limit, or nothing counts them now."""
         if asked.caller.limits.unlimited:
-            return _UNLIMITED
+            return None
         ask = asked.ask(asked.tokens_bound)
         if not ask.charges and ask.max_in_flight is None:
-            return _UNLIMITED
+            return None
         store = self._stores[asked.periods]
         assert store is not None, "nothing counts limits by hour and day here"
         if self._own is None:
-            return await self._admitted(store, asked, ask)
+            return await self._take(store, asked, ask)
         if time.monotonic() >= self._ask_again_at[asked.periods]:
             try:
-                return await self._admitted(store, asked, ask)
+                return await self._take(store, asked, ask)
             except LimitsUnavailable as error:
                 log.warning("this server counts on its own for now: %s", error)
                 self._ask_again_at[asked.periods] = time.monotonic() + PAUSE_S
-        return _UNLIMITED if asked.periods is _LONGER else await self._admitted(self._own, asked, ask)
+        return None if asked.periods is _LONGER else await self._take(self._own, asked, ask)
 
     async def state(self, caller: Caller, *, now: datetime) -> dict[str, WindowState]:
         """The rest of the caller's limits, by their names; nothing is counted. Raises `LimitsUnavailable`."""
         found = {}
         for periods, store in self._stores.items():
-            asked = _Asked(caller, 0, 0, None, now, periods).ask(0)
+            asked = _Asked(caller, 0, 0, None, now, periods=periods).ask(0)
             if asked.charges and store is not None:
                 # More than the limit is never granted, so this counts nothing and takes no place in flight.
                 charges = tuple(replace(charge, amount=charge.limit + 1) for charge in asked.charges)
@@ -172,21 +178,21 @@ class RateLimits:
                     found[f"{charge.kind}_per_{charge.per}"] = window.state
         return found
 
-    async def _admitted(self, counters: Counters, asked: _Asked, ask: Ask) -> Admission:
+    async def _take(self, counters: Counters, asked: _Asked, ask: Ask) -> _Taken:
         answer = await counters.take(ask)
         if answer.granted:
-            return _admission(counters, ask, answer)
+            return _Taken(counters, ask, _state_after(ask, answer))
         least = asked.ask(asked.tokens_least)
         if asked.count is None or _refuses(least, answer):
-            raise _refusal(least, answer)
+            raise _refusal(least, answer, asked.scope)
         loop = asyncio.get_running_loop()
         began = loop.time()
         exact = await self._counted(asked.caller.project_id, asked.count)
         ask = replace(asked, now=asked.now + timedelta(seconds=loop.time() - began)).ask(exact)
         answer = await counters.take(ask)
         if not answer.granted:
-            raise _refusal(ask, answer)
-        return _admission(counters, ask, answer)
+            raise _refusal(ask, answer, asked.scope)
+        return _Taken(counters, ask, _state_after(ask, answer))
 
     async def _counted(self, project_id: str, count: CountTokens) -> int:
         """One count at a time for each project, so that a flood of requests about to be refused costs little."""
@@ -200,56 +206,6 @@ class RateLimits:
         for store in self._stores.values():
             if store is not None:
                 await store.close()
-
-
-class _Admissions(Admission):
-    """By the key's limits and by the project's, a minute; then by those by hour and day, which clients are told of
-    where they have none a minute."""
-
-    def __init__(self, admissions: list[Admission]) -> None:
-        of_key, of_project, *longer = (admission.headers_state for admission in admissions)
-        told, others = tighter(of_key, of_project), tighter(*longer)
-        super().__init__(LimitState(told.requests or others.requests, told.tokens or others.tokens))
-        self._admissions = admissions
-
-    async def done(self, actual_tokens: int) -> None:
-        async with AsyncExitStack() as all_of_them:
-            for admission in self._admissions:
-                all_of_them.push_async_callback(admission.done, actual_tokens)
-
-
-class _LimitedAdmission(Admission):
-    def __init__(self, counters: Counters, ask: Ask, headers_state: LimitState) -> None:
-        super().__init__(headers_state)
-        self._counters = counters
-        self._ask = ask
-        self._is_done = False
-
-    async def done(self, actual_tokens: int) -> None:
-        if self._is_done:
-            return
-        self._is_done = True
-        await self._give_back(
-            {
-                charge.kind: charge.amount - actual_tokens
-                for charge in self._ask.charges
-                if charge.kind == "tokens" and charge.amount != actual_tokens
-            }
-        )
-
-    async def undo(self) -> None:
-        if not self._is_done:
-            self._is_done = True
-            await self._give_back({charge.kind: charge.amount for charge in self._ask.charges})
-
-    async def _give_back(self, unused: Mapping[CountedLimit, int]) -> None:
-        try:
-            await self._counters.give_back(self._ask, unused)
-        except LimitsUnavailable as error:
-            log.warning("unused tokens of project %s are still counted: %s", self._ask.project_id, error)
-
-
-_UNLIMITED = Admission(NO_STATE)
 
 
 def open_counters(uri: str) -> Counters:
@@ -275,6 +231,7 @@ class _Asked:
     tokens_least: int
     count: CountTokens | None
     now: datetime
+    scope: LimitScope = "project"
     periods: tuple[LimitPeriod, ...] = _MINUTE
 
     def ask(self, tokens: int) -> Ask:
@@ -297,12 +254,12 @@ class _Asked:
         )
 
 
-def _admission(counters: Counters, ask: Ask, answer: Answer) -> Admission:
-    after = (
-        (charge, replace(window, current=window.current + charge.amount))
-        for charge, window in zip(ask.charges, answer.windows, strict=True)
+def _state_after(ask: Ask, answer: Answer) -> LimitState:
+    """Of windows that have counted what was asked."""
+    pairs = zip(ask.charges, answer.windows, strict=True)
+    return _state(
+        (charge, replace(window, current=window.current + charge.amount)) for charge, window in pairs
     )
-    return _LimitedAdmission(counters, ask, _state(after))
 
 
 def _refuses(ask: Ask, answer: Answer) -> bool:
@@ -311,7 +268,7 @@ def _refuses(ask: Ask, answer: Answer) -> bool:
     return answer.in_flight_full or not all(window.admits(charge.amount) for charge, window in pairs)
 
 
-def _refusal(ask: Ask, answer: Answer) -> RateLimited:
+def _refusal(ask: Ask, answer: Answer, scope: LimitScope) -> RateLimited:
     """Names the limit that takes longest to have room, with the counts as they are without this request."""
     asked = list(zip(ask.charges, answer.windows, strict=True))
     full = [pair for pair in asked if not pair[1].admits(pair[0].amount)]
@@ -321,7 +278,8 @@ def _refusal(ask: Ask, answer: Answer) -> RateLimited:
     waits = [retry_after_s(window, charge.amount) for charge, window in full]
     if answer.in_flight_full or not full:
         wait_s = max([1, *waits])
-        return RateLimited(which="in_flight", limit=ask.max_in_flight or 0, retry_after_s=wait_s, state=state)
+        most = ask.max_in_flight or 0
+        return RateLimited(which="in_flight", limit=most, retry_after_s=wait_s, state=state, scope=scope)
     charge, window = full[0]
     return RateLimited(
         which=charge.kind,
@@ -330,7 +288,18 @@ def _refusal(ask: Ask, answer: Answer) -> RateLimited:
         retry_after_s=waits[0],
         state=state,
         per=charge.per,
+        scope=scope,
     )
+
+
+def _tightest(states: Iterable[LimitState]) -> LimitState:
+    """The window of each kind that leaves least."""
+    found = list(states)
+
+    def least(windows: Iterable[WindowState | None]) -> WindowState | None:
+        return min(filter(None, windows), key=lambda window: window.remaining, default=None)
+
+    return LimitState(least(one.requests for one in found), least(one.tokens for one in found))
 
 
 def _state(windows: Iterable[tuple[Charge, Window]]) -> LimitState:

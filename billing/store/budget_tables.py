@@ -73,7 +73,7 @@ budget_counters = Table(
     # In seconds since 1970: no later than the moment that any request's id begins with which is counted here, nor than
     # the first such moment by the database's clock.
     Column("began_at", Double, nullable=False),
-    # By the database's clock. NULL: the period never ends.
+    # By the database's clock. NULL: the period never ends, and the row is kept as long as its budget.
     Column("ends_at", Double),
     # `reached` of what is posted, and up to which percentage it was announced.
     Column("reached_percent", Integer, nullable=False, server_default="0"),

@@ -92,11 +92,17 @@ def in_parts(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
     return (rows[start : start + AT_ONCE] for start in range(0, len(rows), AT_ONCE))
 
 
+DIALECTS = ("sqlite", "postgresql")
+
+
+def inserting(dialect: str, table: Table) -> Any:
+    """An insert that may say, by `on_conflict_do_…`, what becomes of a row that is there already."""
+    return (sqlite if dialect == "sqlite" else postgresql).insert(table)
+
+
 def replacing(connection: Connection, table: Table, column: str) -> Insert:
     """An insert into the table which sets this column of a row that is there already."""
-    inserting: Any = (sqlite if connection.dialect.name == "sqlite" else postgresql).insert(table)
+    new = inserting(connection.dialect.name, table)
     keys = [key.name for key in table.primary_key]
-    made: Insert = inserting.on_conflict_do_update(
-        index_elements=keys, set_={column: inserting.excluded[column]}
-    )
+    made: Insert = new.on_conflict_do_update(index_elements=keys, set_={column: new.excluded[column]})
     return made

@@ -9,13 +9,12 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import BindParameter, Connection, bindparam, delete, func, select, text, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from billing.errors import BillingError
 from billing.store.database import let_others_run, use_one_snapshot
 from billing.store.log_tables import log_bundles, log_head, log_minutes, log_pending, log_tiles
 from billing.store.schema import adjustments, usage_events
-from billing.store.statements import replacing
+from billing.store.statements import inserting, replacing
 from billing.transparency.tree import HASH_BYTES, TILE_HEIGHT, TILE_WIDTH, Tree, hashes_of_entries
 
 ENTRY_BYTES = 32
@@ -236,9 +235,8 @@ def put(
         tiles = [{"level": one[0], "number": one[1], "hashes": held} for one, held in growth.tiles.items()]
         connection.execute(replacing(connection, log_tiles, "hashes"), tiles)
     places = dict.fromkeys((minute, (of.size + n) // TILE_WIDTH) for n, minute in enumerate(minutes))
-    inserting: Any = (sqlite if connection.dialect.name == "sqlite" else postgresql).insert(log_minutes)
     connection.execute(
-        inserting.on_conflict_do_nothing(),
+        inserting(connection.dialect.name, log_minutes).on_conflict_do_nothing(),
         [{"minute": minute, "bundle": number} for minute, number in places],
     )
 

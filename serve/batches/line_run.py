@@ -161,15 +161,15 @@ class LineRunner:
         return self.store.ending(claimed, "completed", completed_line(custom_id, request_id, body), tokens)
 
     async def _caller(self, claimed: ClaimedLine) -> Caller:
-        """Whoever made the batch, as its key is now: at the batch's prices, and without the limits a minute, which are
-        of requests that somebody waits for. Raises `InvalidKey` and `RouteNotAllowed`."""
+        """Whoever made the batch, as its key is now: at the batch's prices, and with nobody who waits. Raises
+        `InvalidKey` and `RouteNotAllowed`."""
         batch = claimed.batch
         caller = await self.accounts.caller_of(batch.key_id, now=self.clock())
         path = plain_path(batch.endpoint)
         for route in (route_name(BATCHES_PATH), route_name(f"{PREFIX}{path}") or route_name(path)):
             require_route(caller, route)
         terms = PriceTerms(batch.pricing_version, batch.price_ppm)
-        return replace(caller.without_minutes(), price_terms=terms, background=True)
+        return replace(caller, price_terms=terms, background=True)
 
     async def _asked(self, claimed: ClaimedLine) -> AskedLine:
         content = await asyncio.to_thread(self._read, claimed)

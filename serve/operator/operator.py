@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from billing.accounts.account_sql import Page
 from billing.accounts.accounts import Accounts
@@ -134,11 +134,11 @@ class Operator:
         return views.Key.row(await self.accounts.keys.revoke(key, now=self.now))
 
     async def set_budget(
-        self, scope: str, of: str, period: PeriodKind, limit_nano_usd: int, **how: str | None
+        self, scope: BudgetScope, of: str, period: PeriodKind, limit_nano_usd: int, **how: str | None
     ) -> Record:
         """`how`: its `tag` and `at_end`."""
         setting = Budgets(self.database, self.actor).set(
-            cast(BudgetScope, scope), of, period, limit_nano_usd, now=self.now, **how
+            scope, of, period, limit_nano_usd, now=self.now, **how
         )
         return views.Budget.row(await setting)
 

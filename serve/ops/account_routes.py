@@ -2,6 +2,7 @@
 
 import json
 from datetime import timedelta
+from typing import Any
 
 from fastapi import APIRouter
 
@@ -24,7 +25,6 @@ from serve.ops.bodies import (
     Redelivery,
     Rotation,
     WorkspaceChange,
-    nano_usd,
     page_of,
     page_to_read,
 )
@@ -40,13 +40,7 @@ def workspace_routes(kept: KeptAnswers) -> APIRouter:
         """Make a workspace."""
 
         async def make() -> Record:
-            return await admin.create_workspace(
-                body.name,
-                spend_limit_nano_usd=nano_usd(body.spend_limit_usd),
-                monthly_limit_nano_usd=nano_usd(body.monthly_limit_usd),
-                billing_enabled=body.billing_enabled is not False,
-                time_zone=body.time_zone or "UTC",
-            )
+            return await admin.create_workspace(body.name, **body.settings())
 
         return await kept.once(admin, key, f"workspace {body!r}", make)
 
@@ -82,16 +76,7 @@ def project_routes(kept: KeptAnswers) -> APIRouter:
         """Make a project in a workspace."""
 
         async def make() -> Record:
-            return await admin.create_project(
-                body.workspace,
-                body.name,
-                metered=body.metered is not False,
-                limits=body.limits(),
-                compression=_compression(admin, body),
-                proof=bool(body.proof),
-                person_required=bool(body.person_required),
-                allowed_tags=body.allowed_tags,
-            )
+            return await admin.create_project(body.workspace, body.name, **_settings(admin, body))
 
         return await kept.once(admin, key, f"project {body!r}", make)
 
@@ -116,10 +101,7 @@ def _of_one_project(routes: APIRouter) -> None:
     async def set_project(project: str, body: ProjectChange, admin: Caller) -> Record:
         """Change its limits, its weight, how its chats are compressed, what its requests name, or whether it is
         metered."""
-        values = body.settings()
-        if "compression" in values:
-            values["compression"] = _compression(admin, body)
-        return await admin.change_project(project, values)
+        return await admin.change_project(project, _settings(admin, body))
 
     @routes.post("/{project}/revoke", **answers(views.Project, 404))
     async def revoke_project(project: str, admin: Caller) -> Record:
@@ -132,11 +114,13 @@ def _of_one_project(routes: APIRouter) -> None:
         return await admin.forget_originals(project)
 
 
-def _compression(admin: Operator, body: ProjectChange) -> str | None:
-    """A project's default as the ledger keeps it. Raises `BadDefault`."""
-    if body.compression is None:
-        return None
-    return stored_default(checked_default(json.dumps(body.compression), admin.settings.compression))
+def _settings(admin: Operator, body: ProjectChange) -> dict[str, Any]:
+    """With the compression as the ledger keeps it. Raises `BadDefault`."""
+    values = body.settings()
+    if values.get("compression") is not None:
+        asked = checked_default(json.dumps(body.compression), admin.settings.compression)
+        values["compression"] = stored_default(asked)
+    return values
 
 
 def key_routes(kept: KeptAnswers) -> APIRouter:

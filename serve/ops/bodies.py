@@ -11,7 +11,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from billing.accounts.account_sql import Page
 from billing.accounts.keys import MAX_LIMIT_NANO_USD, NO_TERMS, KeyChange, KeyTerms, RouteName
 from billing.adjustments.adjustment import Kind
-from billing.caller import MAX_WEIGHT, RATES, ProjectLimits
+from billing.caller import LIMITS, MAX_WEIGHT, RATES
 from billing.collections.collection import State
 from billing.price import NANO_PER_USD
 from billing.webhooks.endpoint import MAX_URL_CHARS, EventType
@@ -44,6 +44,12 @@ class AdminBody(BaseModel):
         """Those of these fields that the request names."""
         return {name: getattr(self, name) for name in names if name in self.model_fields_set}
 
+    def given_nano_usd(self, *names: str) -> dict[str, Any]:
+        """The amounts of these fields `…_usd` that the request names."""
+        return {
+            f"{name}_nano_usd": nano_usd(usd) for name in names for usd in self.given(f"{name}_usd").values()
+        }
+
 
 class WorkspaceChange(AdminBody):
     spend_limit_usd: Usd | None = None
@@ -55,11 +61,7 @@ class WorkspaceChange(AdminBody):
 
     def settings(self) -> dict[str, Any]:
         """Those that the request names, as `Accounts.change_workspace` takes them."""
-        values: dict[str, Any] = {
-            f"{name}_nano_usd": nano_usd(amount)
-            for name in ("spend_limit", "monthly_limit")
-            for amount in self.given(f"{name}_usd").values()
-        }
+        values = self.given_nano_usd("spend_limit", "monthly_limit")
         if self.billing_enabled is not None:
             values["billing_enabled"] = self.billing_enabled
         if self.time_zone is not None:
@@ -97,20 +99,13 @@ class ProjectChange(RateLimits):
     def settings(self) -> dict[str, Any]:
         """Those that the request names, as `Accounts.change_project` takes them."""
         switches = ("metered", "proof", "person_required")
-        named = self.given(*ProjectLimits.__dataclass_fields__, *switches, "compression", "allowed_tags")
+        named = self.given(*LIMITS, *switches, "compression", "allowed_tags")
         # Of these null says nothing.
         return {
             name: value
             for name, value in named.items()
             if value is not None or name not in (*switches, "weight")
         }
-
-    def limits(self) -> ProjectLimits:
-        """The limits of a new project."""
-        values = self.settings()
-        return ProjectLimits(
-            **{name: values[name] for name in ProjectLimits.__dataclass_fields__ if name in values}
-        )
 
 
 class NewProject(ProjectChange):
@@ -129,10 +124,7 @@ class KeySettings(RateLimits):
 
     def change(self) -> KeyChange:
         values = self.given("expires_at", "allowed_models", "allowed_routes", *RATES)
-        for name in ("spend_limit", "monthly_limit"):
-            if f"{name}_usd" in self.model_fields_set:
-                values[f"{name}_nano_usd"] = nano_usd(getattr(self, f"{name}_usd"))
-        return KeyChange(values)
+        return KeyChange(values | self.given_nano_usd("spend_limit", "monthly_limit"))
 
     def terms(self) -> KeyTerms:
         """The terms of a new key. Raises `InvalidAccount`."""

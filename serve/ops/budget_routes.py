@@ -3,7 +3,7 @@
 from fastapi import APIRouter
 from pydantic import Field
 
-from billing.labels import budget_scope
+from billing.ledger.budget_settings import scope_of
 from billing.periods import PeriodKind
 from serve.operator import accounts as views
 from serve.operator.view import Record
@@ -24,18 +24,6 @@ class BudgetSetting(AdminBody):
         None, max_length=160, description="For a chat that it has no room for: `refuse`, `flex`, `model:ID`."
     )
 
-    def whose(self) -> tuple[str, str]:
-        """Raises `ValueError`."""
-        named = [
-            (scope, of)
-            for scope in ("workspace", "project", "key")
-            for of in self.given(scope).values()
-            if of is not None
-        ]
-        if len(named) != 1:
-            raise ValueError("name one of workspace, project and key")
-        return budget_scope(*named[0], person=self.person, tag=self.tag)
-
 
 def budget_routes() -> APIRouter:
     routes = APIRouter(prefix="/admin/v1/budgets", tags=["budgets"])
@@ -44,7 +32,9 @@ def budget_routes() -> APIRouter:
     async def set_budget(body: BudgetSetting, admin: Caller) -> Record:
         """Set the budget of a workspace, a project or a key, or of a project's persons or a tag. One that was there
         gets the new limit and counts on."""
-        (scope, of), limit = body.whose(), nano_usd(body.limit_usd) or 0
+        named = body.given("workspace", "project", "key")
+        scope, of = scope_of(named, person=body.person, tag=body.tag)
+        limit = nano_usd(body.limit_usd) or 0
         return await admin.set_budget(scope, of, body.period, limit, tag=body.tag, at_end=body.at_end)
 
     @routes.get("", **answers(views.Budgets, 404))

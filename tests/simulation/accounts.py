@@ -75,9 +75,9 @@ class Accounts:
 
 
 def _make_caller(connection: Connection, number: int) -> Caller:
-    made = account_sql.insert_workspace(connection, f"workspace {number}", None, None, True, LONG_AGO)
+    made = account_sql.insert_workspace(connection, f"workspace {number}", {}, LONG_AGO)
     workspace_id = f"ws_{number}"
     connection.execute(update(workspaces).where(workspaces.c.id == made.id).values(id=workspace_id))
-    project = account_sql.insert_project(connection, workspace_id, "project", True, NO_LIMITS, None, LONG_AGO)
+    project = account_sql.insert_project(connection, workspace_id, "project", {}, LONG_AGO)
     key = key_sql.insert_key(connection, project.id, f"{number:016}", "key", "0" * 64, KeyTerms(), LONG_AGO)
     return Caller(workspace_id, project.id, key.id, metered=True, limits=NO_LIMITS)

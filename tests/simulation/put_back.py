@@ -11,7 +11,7 @@ from typing import Any, cast
 from sqlalchemy import Connection, text
 
 from billing.ledger import budgets
-from billing.ledger.budgets import Clock, Spender
+from billing.ledger.budgets import Spender
 from billing.ledger.leases import LeaseKeeper
 from billing.ledger.ledger import Ledger
 from billing.ledger.recording import OfflineAllowance, Recorder, Replayed, replay
@@ -169,9 +169,6 @@ class LedgerThatForgetsPersons(Ledger):
         return replace(await super()._opened(hold), person=None)
 
 
-_CLOCK = text("SELECT pith_now(), time_zone FROM workspaces WHERE id = :id")
-
-
 class LedgerThatChecksBudgetsFirst(Ledger):
     """Whether budgets have room is looked at in one transaction, and they are held in another."""
 
@@ -181,13 +178,12 @@ class LedgerThatChecksBudgetsFirst(Ledger):
 
     async def _opened(self, hold: Hold) -> Hold:
         def look(connection: Connection) -> None:
-            at, zone = connection.execute(_CLOCK, {"id": hold.workspace_id}).one()
             of = Spender(hold.workspace_id, hold.project_id, hold.key_id, hold.person, hold.tags)
             named = (None, *(hold.tags or "").split(","))
             rooms = [one.remaining_nano_usd for one in budgets.in_force(connection, of) if one.tag in named]
             if any(room is not None and hold.amount_nano_usd > room for room in rooms):
                 # Refused as the ledger itself does it.
-                budgets.reserve(connection, of, hold.amount_nano_usd, Clock(at, zone), hold.event_id)
+                budgets.reserve(connection, of, hold.amount_nano_usd, hold.event_id)
 
         await self._database.write(look)
         return await super()._opened(hold)

@@ -11,12 +11,13 @@ from sqlalchemy import Connection, select
 
 from billing.archive.archiver import check_all
 from billing.rollups.archived import archived
+from billing.store.budget_tables import budgets, rate_counters
 from billing.store.schema import usage_events, workspaces
 from billing.store.webhook_tables import webhook_deliveries, webhook_events
 from tests.faults.leaves import leaves_of_workspaces
 from tests.serve.batches.test_killed import nothing_else_is_on_disk
 from tests.serve.batches.uploading import BATCHES, call, lines_of
-from tests.single_faults.world import ARCHIVE, Server, books_are_clean
+from tests.single_faults.world import ARCHIVE, TAG, Server, books_are_clean
 
 NOT_RECORDED = "usage_not_recorded"
 
@@ -58,12 +59,27 @@ class Told:
 
 async def check(server: Server) -> list[str]:
     """What must hold whatever was done."""
-    troubles: list[str] = await server.read(_leaves)
+    troubles: list[str] = [*await server.read(_leaves), *await server.read(_uncounted)]
     return await books_are_clean(server) + troubles
 
 
 def _leaves(connection: Connection) -> list[str]:
     return leaves_of_workspaces(connection, list(connection.scalars(select(workspaces.c.id)))).troubles
+
+
+def _uncounted(connection: Connection) -> list[str]:
+    """Events that one of the budgets does not count: all that are used are of one person and tag. That each budget has
+    what its events add up to, the books say."""
+    ids = set(connection.scalars(select(budgets.c.id)))
+    return [
+        f"of person {event['person']} and tags {event['tags']}, counted in {event['budgets']} alone"
+        for event in _events(connection)
+        if event["person"] is None or event["tags"] != TAG or _budgets_of(event) != ids
+    ]
+
+
+def _budgets_of(event: Any) -> set[str]:
+    return {counter.partition(":")[0] for counter in json.loads(event["budgets"] or "[]")}
 
 
 def _events(connection: Connection) -> list[Any]:
@@ -76,6 +92,25 @@ async def nothing_else(server: Server, told: Told) -> list[str]:
 
 
 async def check_reply(server: Server, told: Told) -> list[str]:
+    """The reply, its events and its costs agree, and limits by hour and day count no less than its chat is charged
+    for, and the request once at most."""
+    counted = await server.read(lambda c: c.execute(select(rate_counters.c.id, rate_counters.c.used)).all())
+    events = await server.read(_events)
+    tokens = sum(
+        event["prompt_tokens"] + event["completion_tokens"]
+        for event in events
+        if event["model_id"] == "alpha"
+    )
+    least = {"requests": 1 if events else 0, "tokens": tokens}
+    troubles = [
+        f"{id} has {used}, and used are {least}"
+        for id, used in counted
+        if used < least[id.split(":")[-2]] or (":requests:" in id and used > 1)
+    ]
+    return [*await _check_reply(server, told), *troubles]
+
+
+async def _check_reply(server: Server, told: Told) -> list[str]:
     """A reply that came has its events, with the cost that it told; an error has none. Of one that broke off there is
     one request's usage at most, and no less than what came."""
     events = await server.read(_events)

@@ -24,7 +24,7 @@ from tests.single_faults.audit import (
     check_reply,
     nothing_else,
 )
-from tests.single_faults.world import WORKSPACE, Round, Server, long_ago, tried
+from tests.single_faults.world import PERSON, PROJECT, TAG, WORKSPACE, Round, Server, long_ago, tried
 
 CHAT, COMPRESS = "/v1/chat/completions", "/v1/compress"
 SQUEEZED = {"target_ratio": 0.3, "model": "lexical"}
@@ -63,7 +63,8 @@ async def _chat_in_an_outage(server: Server) -> None:
 
 
 async def _make_batch(server: Server) -> None:
-    await made(server.served, jsonl([chat_line("first"), chat_line("second")]))
+    labels: dict[str, Any] = {"user": PERSON, "metadata": {"tags": [TAG]}}
+    await made(server.served, jsonl([chat_line(name, **labels) for name in ("first", "second")]))
 
 
 async def _use_a_month(server: Server) -> None:
@@ -95,7 +96,7 @@ async def _reach_a_limit(server: Server) -> None:
 async def _spend_a_budget(server: Server) -> None:
     """For the chat as it is asked there is no room, and for the same as `flex` there is."""
     setting = Budgets(server.served.database, "single faults").set(
-        "project", f"{WORKSPACE}/project", "total", MINIMUM_NANO_USD, now=now(), at_end=FLEX
+        "project", PROJECT, "total", MINIMUM_NANO_USD, now=now(), at_end=FLEX
     )
     await setting
 

@@ -16,12 +16,17 @@ from typing import Any
 from sqlalchemy import Connection, func, select
 
 from billing.accounts.accounts import Accounts
+from billing.accounts.keys import KeyTerms
 from billing.archive.archiver import Archiver
 from billing.books.books import Books
+from billing.caller import ProjectLimits
 from billing.errors import BillingError
+from billing.labels import TAGS_HEADER, labelled
+from billing.ledger.budget_settings import Budgets, BudgetScope
 from billing.ledger.leases import LeaseTimes
 from billing.ledger.spool import Spool
-from billing.price import cost
+from billing.periods import PeriodKind
+from billing.price import NANO_PER_USD, cost
 from billing.store import sqlite
 from billing.store.database import Work, open_database
 from billing.store.log_tables import log_pending
@@ -48,7 +53,16 @@ LEASE = LeaseTimes(renew_every_s=0.02)
 # More than a lease, a claim and a pause between two tries have left.
 LATER_S = 40.0
 MOST_ROUNDS, ROUNDS_IN_TIME = 24, 4
-WORKSPACE, ARCHIVE, KEY = "acme", "archive", "key"
+WORKSPACE, PROJECT, ARCHIVE, KEY = "acme", "acme/project", "archive", "key"
+# Every request names them, and is counted in a budget of each scope.
+PERSON, TAG = "ada@example.com", "mail"
+BUDGETS: Mapping[BudgetScope, PeriodKind] = {
+    "workspace": "month",
+    "project": "week",
+    "key": "day",
+    "person": "hour",
+    "tag": "total",
+}
 Tell = Callable[[Mapping[str, Any]], None]
 # Returns what is left to do, if anything is.
 Round = Callable[[], Awaitable[Any]]
@@ -117,8 +131,9 @@ class Server:
             "Authorization": f"Bearer {self.served.key}",
             "Content-Type": "application/json",
             "X-Request-ID": "asked",
+            TAGS_HEADER: TAG,
         }
-        pieces = (json.dumps(body).encode(),)
+        pieces = (json.dumps({**body, "user": PERSON}).encode(),)
         return CountedClient(self.served.api, path, "POST", headers, pieces, told=self._told)
 
     def _told(self, message: Mapping[str, Any]) -> None:
@@ -147,7 +162,9 @@ class Server:
     async def use(self, now: datetime) -> str:
         """A request that was settled at that time; the id of its event."""
         served = self.served
-        caller = await served.accounts.authenticate(served.key, now=now)
+        caller = labelled(
+            await served.accounts.authenticate(served.key, now=now), {"user": PERSON}, header=TAG
+        )
         prices = await served.ledger.current_prices()
         hold = await served.ledger.hold(
             caller,
@@ -277,7 +294,8 @@ def build(folder: Path) -> Server:
 
 
 async def make(folder: Path) -> None:
-    """A new ledger with prices, and a project whose replies promise their leaves."""
+    """A new ledger with prices, a project whose replies promise their leaves, and every kind of budget and limit that
+    the ledger counts."""
     (folder / "ledger.db").write_bytes(await migrated_file())
     moment = datetime.now(UTC)
     server = build(folder)
@@ -285,9 +303,16 @@ async def make(folder: Path) -> None:
     prices = prices_of(catalog_of(settings), settings.compression.models, settings.retrieval_models)
     await served.ledger.publish_prices(prices, now=moment)
     await served.accounts.create_workspace(WORKSPACE, now=moment)
-    await served.accounts.create_project(WORKSPACE, "project", proof=True, now=moment)
-    _, key = await served.accounts.keys.create(f"{WORKSPACE}/project", "key", now=moment)
+    limits = ProjectLimits(requests_per_day=1000, tokens_per_hour=10**6)
+    await served.accounts.create_project(WORKSPACE, "project", proof=True, limits=limits, now=moment)
+    terms = KeyTerms(limits=ProjectLimits(tokens_per_day=10**6))
+    made, key = await served.accounts.keys.create(PROJECT, "key", terms=terms, now=moment)
     (folder / KEY).write_text(key)
+    for scope, period in BUDGETS.items():
+        of = {"workspace": WORKSPACE, "key": made.id}.get(scope, PROJECT)
+        tag = TAG if scope == "tag" else None
+        budgets = Budgets(served.database, "single faults")
+        await budgets.set(scope, of, period, NANO_PER_USD, tag=tag, now=moment)
     # Of a server that has run before.
     await server.upkeep()
     await server.close()

@@ -13,7 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
-from billing.caller import MAX_WEIGHT, RATES, ProjectLimits
+from billing.caller import MAX_WEIGHT, RATES
+from billing.labels import listed_tags
 from billing.price import NANO_PER_USD
 from serve.cli import output
 from serve.cli.access import on_accounts, on_books
@@ -46,14 +47,10 @@ def create_workspace(
     as_json: Json = False,
 ) -> None:
     """Make a workspace."""
+    values = spend_limits(limit_usd, monthly_limit_usd) | {"billing_enabled": billing, "time_zone": time_zone}
     made = on_accounts(
         config,
-        lambda operator: operator.create_workspace(
-            name,
-            **spend_limits(limit_usd, monthly_limit_usd),
-            billing_enabled=billing,
-            time_zone=time_zone,
-        ),
+        lambda operator: operator.create_workspace(name, **values),
         makes_ledger=True,
         makes_pepper=True,
     )
@@ -71,11 +68,7 @@ def set_workspace(
     as_json: Json = False,
 ) -> None:
     """Change a workspace's limits or its time zone, or switch its billing on or off; what is not named stays."""
-    values = spend_limits(limit_usd, monthly_limit_usd)
-    if billing is not None:
-        values["billing_enabled"] = billing
-    if time_zone is not None:
-        values["time_zone"] = time_zone
+    values = spend_limits(limit_usd, monthly_limit_usd) | named(billing_enabled=billing, time_zone=time_zone)
     require_one(values, "--limit-usd", "--monthly-limit-usd", "--billing/--no-billing", "--time-zone")
     _show_workspace(
         on_accounts(config, lambda operator: operator.change_workspace(workspace, values)), as_json
@@ -94,6 +87,11 @@ def revoke_workspace(workspace: AWorkspace, config: Config = DEFAULT_CONFIG, as_
     _show_workspace(on_accounts(config, lambda operator: operator.revoke_workspace(workspace)), as_json)
 
 
+def named(**options: Any) -> dict[str, Any]:
+    """Those that were."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
 def _show_workspace(row: dict[str, Any], as_json: bool) -> None:
     """Its state is in the lists alone."""
     output.show({name: value for name, value in row.items() if name != "state"}, as_json)
@@ -101,15 +99,12 @@ def _show_workspace(row: dict[str, Any], as_json: bool) -> None:
 
 def spend_limits(limit_usd: str | None, monthly_limit_usd: str | None) -> dict[str, Any]:
     """The limits that were given, in nano-USD; None is no limit. Raises `ConfigError`."""
-    given = {
-        "spend_limit": ("--limit-usd", limit_usd),
-        "monthly_limit": ("--monthly-limit-usd", monthly_limit_usd),
-    }
-    return {
-        f"{name}_nano_usd": nano_usd(text, option)
-        for name, (option, text) in given.items()
-        if text is not None
-    }
+    values = {}
+    if limit_usd is not None:
+        values["spend_limit_nano_usd"] = nano_usd(limit_usd, "--limit-usd")
+    if monthly_limit_usd is not None:
+        values["monthly_limit_nano_usd"] = nano_usd(monthly_limit_usd, "--monthly-limit-usd")
+    return values
 
 
 # Rate limits by their names; None: no limit.
@@ -182,21 +177,9 @@ def create_project(
     as_json: Json = False,
 ) -> None:
     """Make a project in a workspace."""
-    default = _stored_default(compression, config)
-    limits = ProjectLimits(**rates, weight=weight)
-    made = on_accounts(
-        config,
-        lambda operator: operator.create_project(
-            workspace,
-            name,
-            metered=metered,
-            limits=limits,
-            compression=default,
-            proof=proof,
-            person_required=person_required,
-            allowed_tags=_tags(allowed_tags),
-        ),
-    )
+    plain = {"weight": weight, "metered": metered, "proof": proof, "person_required": person_required}
+    values = rates | plain | _parsed(allowed_tags, compression, config)
+    made = on_accounts(config, lambda operator: operator.create_project(workspace, name, **values))
     output.show(made, as_json)
 
 
@@ -221,24 +204,14 @@ def set_project(
 ) -> None:
     """Change a project's rate limits, its weight, how its chats are compressed, whether it is metered, whether its
     replies carry promises, or what its requests name; what is not named stays."""
-    values: dict[str, Any] = dict(rates)
-    plain = {"weight": weight, "metered": metered, "proof": proof, "person_required": person_required}
-    values |= {name: value for name, value in plain.items() if value is not None}
-    if allowed_tags is not None:
-        values["allowed_tags"] = _tags(allowed_tags)
-    if compression is not None:
-        values["compression"] = _stored_default(compression, config)
+    plain = named(weight=weight, metered=metered, proof=proof, person_required=person_required)
+    values = rates | plain | _parsed(allowed_tags, compression, config)
     require_one(
         values,
         *("--metered/--no-metered", *RATE_OPTIONS, "--weight", "--compression", "--proof/--no-proof"),
         *("--person-required/--no-person-required", "--allowed-tags"),
     )
     output.show(on_accounts(config, lambda operator: operator.change_project(project, values)), as_json)
-
-
-def _tags(text: str | None) -> list[str] | None:
-    """None: all."""
-    return None if text in (None, "none") else [tag.strip() for tag in text.split(",") if tag.strip()]
 
 
 @project_commands.command("list")
@@ -267,10 +240,18 @@ def revoke_project(project: AProject, config: Config = DEFAULT_CONFIG, as_json: 
     output.show(on_accounts(config, lambda operator: operator.revoke_project(project)), as_json)
 
 
-def _stored_default(compression: str | None, config: Path) -> str | None:
+def _parsed(tags: str | None, compression: str | None, config: Path) -> dict[str, Any]:
+    """Those of these settings that were given, as the ledger takes them. Raises `ConfigError`."""
+    values: dict[str, Any] = {}
+    if tags is not None:
+        values["allowed_tags"] = None if tags == "none" else listed_tags(tags)
+    if compression is not None:
+        values["compression"] = None if compression == OFF else _stored_default(compression, config)
+    return values
+
+
+def _stored_default(compression: str, config: Path) -> str:
     """The option as the ledger keeps it. Raises `ConfigError`."""
-    if compression is None or compression == OFF:
-        return None
     from serve.config.settings import load_anchored
     from serve.prompt_compression.options import BadDefault, checked_default, stored_default
 

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from billing.labels import budget_scope
 from billing.periods import PeriodKind
 from serve.cli import output
 from serve.cli.access import on_accounts
@@ -39,13 +38,13 @@ def set_budget(
 ) -> None:
     """Set the budget of a workspace, a project or a key, or of a project's persons or a tag. One that was there
     gets the new limit and counts on."""
-    given = {"workspace": workspace, "project": project, "key": key}
-    named = [(scope, of) for scope, of in given.items() if of is not None]
-    if len(named) != 1:
-        raise ConfigError("name one of --workspace, --project and --key")
+    from billing.errors import InvalidAccount
+    from billing.ledger.budget_settings import scope_of
+
+    named = {"workspace": workspace, "project": project, "key": key}
     try:
-        scope, of = budget_scope(*named[0], person=person, tag=tag)
-    except ValueError as error:
+        scope, of = scope_of(named, person=person, tag=tag)
+    except InvalidAccount as error:
         raise ConfigError(str(error)) from None
     limit = nano_usd(usd, "--usd")
     if limit is None:

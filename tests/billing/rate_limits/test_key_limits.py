@@ -8,7 +8,7 @@ import pytest
 
 from billing.caller import NO_LIMITS, Caller, ProjectLimits
 from billing.errors import RateLimited
-from billing.rate_limits.rate_limits import KeyRateLimited, RateLimits
+from billing.rate_limits.rate_limits import RateLimits
 
 NOW = datetime(2026, 11, 22, 12, 0, 30, tzinfo=UTC)
 
@@ -34,7 +34,7 @@ async def test_what_the_key_refuses_is_not_counted_against_the_project() -> None
     limiter, of_project = RateLimits(), ProjectLimits(requests_per_minute=2)
     who = caller(ProjectLimits(max_in_flight=1), of_project)
     first = await limiter.admit(who, tokens_bound=1, now=NOW)
-    with pytest.raises(KeyRateLimited, match="API key rate limit exceeded: 1 requests at the same time"):
+    with pytest.raises(RateLimited, match="API key rate limit exceeded: 1 requests at the same time"):
         await limiter.admit(who, tokens_bound=1, now=NOW)
     await first.done(1)
     await (await limiter.admit(who, tokens_bound=1, now=NOW)).done(1)
@@ -47,5 +47,5 @@ async def test_keys_do_not_count_for_each_other_unless_they_were_rotated() -> No
     await limiter.admit(caller(once), tokens_bound=1, now=NOW)
     await limiter.admit(caller(once, key="another"), tokens_bound=1, now=NOW)
     rotated = Caller("w", "p", "new", True, NO_LIMITS, key_limits=once, limits_key_id="key")
-    with pytest.raises(KeyRateLimited):
+    with pytest.raises(RateLimited):
         await limiter.admit(rotated, tokens_bound=1, now=NOW)
