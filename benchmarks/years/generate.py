@@ -57,7 +57,11 @@ async def generate(database: Database, years: Years) -> None:
     for step in (_index, refill, _balance):
         await database.write(step)
     for trigger in triggers:
-        await database.write(lambda c, sql=trigger: c.exec_driver_sql(sql))
+        await database.write(partial(_make, trigger=trigger))
+
+
+def _make(connection: Connection, trigger: str) -> None:
+    connection.exec_driver_sql(trigger)
 
 
 def _sqlite(connection: Connection) -> bool:

@@ -162,7 +162,7 @@ async def test_each_file_of_the_folder_is_one_that_is_sent() -> None:
         f"/playground/{file.relative_to(FOLDER).as_posix()}" for file in FOLDER.rglob("*") if file.is_file()
     }
     assert there - set(FILES) == {"/playground/index.html"}
-    assert sum(len(file.body) for file in FILES.values()) < 170_000
+    assert sum(len(file.body) for file in FILES.values()) < 175_000
 
 
 async def test_the_page_asks_for_as_many_sizes_as_the_server_counts() -> None:
