@@ -10,7 +10,7 @@ Span = Literal["total", "month", "week", "day", "hour"]
 LimitName = Literal["requests", "tokens", "in_flight"]
 
 LimitPeriod = Literal["minute", "hour", "day"]
-LimitScope = Literal["project", "key"]
+LimitScope = Literal["project", "key", "demo"]
 
 _LIMIT_WORDS: dict[LimitName, str] = {
     "requests": "{} requests {}",

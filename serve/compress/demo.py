@@ -4,7 +4,6 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import ClassVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -25,14 +24,13 @@ logger = logging.getLogger("pith.compress")
 class DemoLimited(RateLimited):
     """The demo's limit of this address, or of all addresses, is used up. Nothing was counted."""
 
-    scope: ClassVar[str] = "demo"
-
     def __init__(self, refused: RateLimited, whose: str) -> None:
         super().__init__(
             which="in_flight" if refused.which == "in_flight" else "requests",
             limit=refused.limit,
             retry_after_s=refused.retry_after_s,
             state=_in_requests(refused.state),
+            scope="demo",
         )
         span = "at the same time" if refused.which == "in_flight" else "a minute"
         self.args = (f"demo limit exceeded: {refused.limit} requests {span} {whose}",)

@@ -189,6 +189,7 @@ class Stage:
             os._exit(seam.DEAD)
         seam.end()
         seam.release()
+        server.give_up_after(world.LONG_S)
         for trouble in await server.come_to_rest(self._path.rounds(server), is_new=False):
             self._tell({"trouble": f"the server itself, afterwards: {trouble}"})
         self._tell({"ahead_s": world.CLOCK.ahead_s})
