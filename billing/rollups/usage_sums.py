@@ -242,10 +242,13 @@ def _in_days(
 
 def _of_table(table: Table, by: Sequence[str], wanted: Wanted) -> Select[Any]:
     groups = [table.c.label.label(name) if name in LABELS else table.c[name] for name in by]
-    sums = [func.sum(table.c[name]).label(name) for name in SUMS]
-    piece = _narrowed(select(*groups, *sums), table, wanted).group_by(*groups)
-    if (kind := label_of(by)) is not None:
-        piece = piece.where(table.c.kind == kind)
+    if (kind := label_of(by)) is None:
+        sums = [func.sum(table.c[name]).label(name) for name in SUMS]
+        piece = _narrowed(select(*groups, *sums), table, wanted).group_by(*groups)
+    else:
+        # Not added up twice: there are nearly as many labels as rows.
+        own = select(*groups, *(table.c[name] for name in SUMS)).where(table.c.kind == kind)
+        piece = _narrowed(own, table, wanted)
     return piece if wanted.charged_in is None else piece.where(table.c.month == wanted.charged_in)
 
 
