@@ -200,6 +200,20 @@ async def test_many_servers_that_look_while_money_is_spent_tell_each_once(
     assert await told(hooks) == sorted([*each, ("project", caller.project_id, "2026-11-20", 50)])
 
 
+async def test_servers_that_find_the_same_at_the_same_time_tell_it_once(hooks: Hooks) -> None:
+    caller = await told_caller(hooks)
+    await budget(hooks, caller, 100, "day", "person")
+    persons = [labelled(caller, {"user": f"person {n}"}) for n in range(10)]
+    for one in persons:
+        await spend(hooks, one, 100)
+    announcing = partial(budget_alerts.announce, workspace_id=caller.workspace_id)
+    counts = await asyncio.gather(*(hooks.books.database.write(announcing) for _ in range(6)))
+    assert sum(counts) == 30
+    assert await told(hooks) == sorted(
+        ("person", str(one.person), "2026-11-20", percent) for one in persons for percent in (50, 80, 100)
+    )
+
+
 async def test_who_dies_before_it_is_committed_leaves_all_of_it_to_another(
     hooks: Hooks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
