@@ -26,6 +26,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import aiohttp
 import psutil
@@ -33,6 +34,7 @@ import yaml
 
 from benchmarks.ledger.postgres_server import private_postgres
 from benchmarks.load.arguments import count
+from benchmarks.load.kept import total
 from benchmarks.load.processes import role_of, tree
 from benchmarks.load.server import Server, free_port, new_key, pith_server, run_pith
 from benchmarks.load.text import QUERY, made_up
@@ -335,9 +337,17 @@ async def all_rounds(options: argparse.Namespace, kinds: list[str]) -> list[Roun
         stage = await asyncio.to_thread(staged, server, redis, database)
         for kind in kinds:
             for _ in range(options.rounds):
+                await until(lambda: all_run(server.metrics_url), "every replica takes requests")
                 rounds.append(await one_round(stage, kind, options.clients))
                 print(json.dumps(asdict(rounds[-1])), file=sys.stderr)
     return rounds
+
+
+def all_run(metrics_url: str) -> bool:
+    """What a round before has killed may still be starting."""
+    with urlopen(metrics_url, timeout=DEADLINE_S) as reply:
+        text = reply.read().decode()
+    return total(text, "pith_replicas_running") == total(text, "pith_replicas_wanted") > 0
 
 
 def prepared(
