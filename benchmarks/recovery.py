@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import signal
 import statistics
 import subprocess
 import sys
@@ -319,7 +318,6 @@ def main() -> None:
         "--fake-engine", action="store_true", help="in the place of vLLM, for kinds that are no engine's"
     )
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
     kinds = list(dict.fromkeys(options.kill or ROLES))
     rounds: list[Round] = []
     for these in ([one for one in kinds if one not in OUTSIDE], [one for one in kinds if one in OUTSIDE]):

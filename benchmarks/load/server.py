@@ -87,6 +87,8 @@ class Server:
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         environment = {**os.environ, **self.environment, MARK: self.mark}
+        # Whoever stops this program by it would leave the server running.
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 self.command, env=environment, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
