@@ -57,4 +57,6 @@ def _cell(value: Any) -> str:
         return "-"
     if isinstance(value, dict):
         return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    if isinstance(value, list):
+        return ",".join(map(str, value)) or "[]"
     return str(value).lower() if isinstance(value, bool) else str(value)

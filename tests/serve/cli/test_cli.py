@@ -199,6 +199,8 @@ def test_accounts_as_tables(on: Pith) -> None:
     column = head.index("billing_enabled")
     assert {first[column:].split()[0], second[column:].split()[0]} == {"false", "true"}
     assert first[head.index("spend_limit_usd") :].split()[0] == "-"
+    head, made = on("project", "create", "acme", "search", "--allowed-tags", "b,a").out.splitlines()
+    assert made[head.index("allowed_tags") :].split()[0] == "a,b"
 
 
 def test_lists_can_be_narrowed(on: Pith) -> None:
