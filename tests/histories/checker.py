@@ -238,7 +238,9 @@ def _impossible(
             continue
         workspace, root = workspaces[operation.workspace], root_of[operation.key]
         explains = _reads if operation.outcome == "read" else _refuses
-        states = list(workspace.seen_within(operation.began, operation.ended))
+        seen = workspace.seen_within(operation.began, operation.ended)
+        # Before its key was made nobody could ask with it.
+        states = [state for state in seen if root in state.keys]
         if not any(explains(state, operation, root) for state in states):
             yield (
                 f"{operation.kind} of {operation.workspace} by {operation.key} at {operation.began:.6f} saw "
