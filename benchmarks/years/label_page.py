@@ -1,4 +1,4 @@
-"""What the playground asks for a project's page of people and tags, timed over HTTP in a ledger of years."""
+"""Requests of the playground for a project's page of people and tags, timed over HTTP in a ledger of years."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which percentages of budgets were reached, and announced. What is posted by now counts with the next charge."""
+"""Percentages of budgets that were reached and announced. What is posted by now counts with the next charge."""
 
 from alembic import op
 
