@@ -268,7 +268,7 @@ class InFlight(_Answer):
 
 
 class Rates(_Answer):
-    """Limits of the project; null where it has no such limit."""
+    """Limits of the project, of who else requests count for, or of a label; null where there is no such limit."""
 
     requests_per_minute: Window | None
     tokens_per_minute: Window | None
@@ -286,8 +286,8 @@ class KeyLimits(Rates):
     month: Spend | None
 
 
-class WorkspaceMoney(_Answer):
-    """Money of the workspace that pays."""
+class WorkspaceLimits(Rates):
+    """Limits and money of the workspace that pays."""
 
     billing_enabled: bool
     total: Spend
@@ -300,7 +300,10 @@ class Limits(_Answer):
     object: Literal["limits"] = "limits"
     key: KeyLimits
     project: Rates
-    workspace: WorkspaceMoney
+    workspace: WorkspaceLimits
+    label_rates: dict[str, Rates] = Field(
+        description="By tag of the project, and of `*`, each person: as one has them who has asked for nothing."
+    )
     budgets: list[Budget]
 
 
@@ -372,22 +375,27 @@ def limits_in_force(
     caller: Caller,
     spending: Spending,
     budgets: Sequence[BudgetState],
-    of_project: Mapping[str, WindowState],
-    of_key: Mapping[str, WindowState],
+    states: Mapping[str, Mapping[str, WindowState]],
 ) -> Limits:
+    """`states`: by scope, as `counted_for` has them."""
     own = {"total": spending.key_total, "month": spending.key_month}
+    money = {name: getattr(spending, name) for name in ("billing_enabled", "total", "month")}
     return Limits.model_validate(
         {
             "object": "limits",
-            "key": own | _rates(caller.key_limits, of_key),
-            "project": _rates(caller.limits, of_project),
-            "workspace": spending,
+            "key": own | _rates(caller.key_limits, states.get("key")),
+            "project": _rates(caller.limits, states.get("project")),
+            "workspace": money | _rates(caller.workspace_limits, states.get("workspace")),
+            "label_rates": {
+                label: _rates(limits, states.get(f"tag {label}"))
+                for label, limits in caller.label_limits.items()
+            },
             "budgets": budgets,
         }
     )
 
 
-def _rates(limits: ProjectLimits, states: Mapping[str, WindowState]) -> dict[str, Any]:
+def _rates(limits: ProjectLimits, states: Mapping[str, WindowState] | None) -> dict[str, Any]:
     most = limits.max_in_flight
     in_flight = None if most is None else {"limit": most}
-    return dict.fromkeys(RATES) | dict(states) | {"max_in_flight": in_flight}
+    return dict.fromkeys(RATES) | dict(states or {}) | {"max_in_flight": in_flight}
