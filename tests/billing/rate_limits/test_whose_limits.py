@@ -138,10 +138,10 @@ async def test_prompts_of_one_project_are_counted_one_at_a_time_whoever_asks() -
         running -= 1
         return 5
 
-    tight = {EACH_PERSON: ProjectLimits(tokens_per_minute=10)}
+    tight, who = {EACH_PERSON: ProjectLimits(tokens_per_minute=10)}, Caller("w", "p", "key", True, NO_LIMITS)
     asked = (
         limiter.admit(
-            labelled(tight, replace(WHO, person=f"psn_{number}")),
+            labelled(tight, replace(who, person=f"psn_{number}")),
             tokens_bound=100,
             tokens_least=1,
             count_tokens=count,
