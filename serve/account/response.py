@@ -32,6 +32,8 @@ MOST_CHECKS = 10_000
 _GROUPS = f"({'|'.join(GROUPS)})"
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _NUMBER = re.compile(r"[0-9]{1,9}")
+# By the scopes of `counted_for`, and by the names of their limits.
+States = Mapping[str, Mapping[str, WindowState]]
 
 PARAMETERS: list[dict[str, Any]] = [
     {"name": name, "in": "query", "required": False, "description": words, "schema": schema}
@@ -375,27 +377,24 @@ def limits_in_force(
     caller: Caller,
     spending: Spending,
     budgets: Sequence[BudgetState],
-    states: Mapping[str, Mapping[str, WindowState]],
+    states: States,
 ) -> Limits:
-    """`states`: by scope, as `counted_for` has them."""
     own = {"total": spending.key_total, "month": spending.key_month}
     money = {name: getattr(spending, name) for name in ("billing_enabled", "total", "month")}
     return Limits.model_validate(
         {
             "object": "limits",
-            "key": own | _rates(caller.key_limits, states.get("key")),
-            "project": _rates(caller.limits, states.get("project")),
-            "workspace": money | _rates(caller.workspace_limits, states.get("workspace")),
+            "key": own | _rates(caller.key_limits, states, "key"),
+            "project": _rates(caller.limits, states, "project"),
+            "workspace": money | _rates(caller.workspace_limits, states, "workspace"),
             "label_rates": {
-                label: _rates(limits, states.get(f"tag {label}"))
-                for label, limits in caller.label_limits.items()
+                one: _rates(limits, states, f"tag {one}") for one, limits in caller.label_limits.items()
             },
             "budgets": budgets,
         }
     )
 
 
-def _rates(limits: ProjectLimits, states: Mapping[str, WindowState] | None) -> dict[str, Any]:
-    most = limits.max_in_flight
-    in_flight = None if most is None else {"limit": most}
-    return dict.fromkeys(RATES) | dict(states or {}) | {"max_in_flight": in_flight}
+def _rates(limits: ProjectLimits, states: States, scope: str) -> dict[str, Any]:
+    in_flight = limits.max_in_flight and {"limit": limits.max_in_flight}
+    return dict.fromkeys(RATES) | dict(states.get(scope, {})) | {"max_in_flight": in_flight}
