@@ -262,4 +262,5 @@ def allowed_tags(row: AnyRow) -> tuple[str, ...] | None:
 
 def label_rates(row: AnyRow) -> dict[str, dict[str, int]] | None:
     """By tag, and those of `EACH_PERSON`."""
-    return None if row.label_rates is None else json.loads(row.label_rates)
+    found: dict[str, dict[str, int]] | None = row.label_rates and json.loads(row.label_rates)
+    return found
