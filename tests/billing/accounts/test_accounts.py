@@ -69,7 +69,8 @@ async def test_limits_of_a_workspace_persons_and_tags_are_set_noted_and_known_to
         {"tokens_per_minute": [None, 5]},
         {"label_rates": [None, rates]},
     ]
-    for none in ({}, None):
+    nothing: tuple[dict[str, Any] | None, ...] = ({}, None)
+    for none in nothing:
         changed = await books.accounts.change_project(caller.project_id, {"label_rates": none})
         assert changed.label_rates is None
 
