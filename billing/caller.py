@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 
 MAX_WEIGHT = 1000
+# In the place of a tag, which none can be.
+EACH_PERSON = "*"
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectLimits:
-    """Limits of one project; None means no limit. Projects that wait for the same engine get places and turns in
-    proportion to `weight`."""
+    """Limits of one project, or of whom else requests count for; None means no limit. Projects that wait for the same
+    engine get places and turns in proportion to `weight`."""
 
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
@@ -37,7 +40,7 @@ class ProjectLimits:
 
 NO_LIMITS = ProjectLimits()
 LIMITS = tuple(field.name for field in fields(ProjectLimits))
-# Those that a key may have too.
+# Those that others than projects may have too.
 RATES = tuple(name for name in LIMITS if name != "weight")
 
 
@@ -109,6 +112,9 @@ class Caller:
     # The key's own, beside the project's. Rotated keys share those of the first, which `limits_key_id` names.
     key_limits: ProjectLimits = NO_LIMITS
     limits_key_id: str = ""
+    workspace_limits: ProjectLimits = NO_LIMITS
+    # Of its project: limits by tag, and those of `EACH_PERSON`.
+    label_limits: Mapping[str, ProjectLimits] = field(default_factory=dict, hash=False)
     # Of its project: whether a person has to be named, and the tags that may be; None: all.
     person_required: bool = False
     allowed_tags: tuple[str, ...] | None = None
@@ -119,11 +125,14 @@ class Caller:
 
     def counted_apart(self, what: str) -> Caller:
         """For requests that are no work, such as lists: as often a minute as the project may ask for work, and counted
-        apart from it, since clients ask for them as they please."""
+        apart from it, since clients ask for them as they please. They are for nobody."""
         return replace(
             self,
             project_id=f"{self.project_id}:{what}",
             limits=ProjectLimits(requests_per_minute=self.limits.requests_per_minute),
             key_limits=ProjectLimits(requests_per_minute=self.key_limits.requests_per_minute),
             limits_key_id=f"{self.limits_key_id}:{what}",
+            workspace_id=f"{self.workspace_id}:{what}",
+            workspace_limits=ProjectLimits(requests_per_minute=self.workspace_limits.requests_per_minute),
+            label_limits={},
         )

@@ -10,7 +10,6 @@ Span = Literal["total", "month", "week", "day", "hour"]
 LimitName = Literal["requests", "tokens", "in_flight"]
 
 LimitPeriod = Literal["minute", "hour", "day"]
-LimitScope = Literal["project", "key", "demo"]
 
 _LIMIT_WORDS: dict[LimitName, str] = {
     "requests": "{} requests {}",
@@ -250,10 +249,11 @@ class ArchiveDamaged(BillingError):
 
 
 class RateLimited(BillingError):
-    """A limit of the project, or of its key, is used up. No limit has counted the request.
+    """A limit of the project, or of whom else the request counts for, is used up. No limit has counted it.
 
     `state` is for the response's headers. `retry_after_s` is the soonest that the same request can fit; one whose
-    `amount` is above the limit never does, and the message says so. `scope` says whose limit it is.
+    `amount` is above the limit never does, and the message says so. `scope` says whose limit it is; with a tag comes
+    its name.
     """
 
     def __init__(
@@ -265,7 +265,7 @@ class RateLimited(BillingError):
         state: LimitState,
         amount: int = 1,
         per: LimitPeriod = "minute",
-        scope: LimitScope = "project",
+        scope: str = "project",
     ) -> None:
         whose = "API key" if scope == "key" else scope
         words = f"{whose} rate limit exceeded: {_LIMIT_WORDS[which].format(limit, _PERIOD_WORDS[per])}"
@@ -276,7 +276,7 @@ class RateLimited(BillingError):
             )
         super().__init__(words)
         self.which = which
-        self.scope = scope
+        self.scope = scope.partition(" ")[0]
         self.limit = limit
         self.retry_after_s = retry_after_s
         self.state = state

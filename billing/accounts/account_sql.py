@@ -1,15 +1,16 @@
 """SQL of accounts: workspaces, their projects, and pages of lists of them."""
 
+import json
 import secrets
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Select, Table, and_, insert, literal, or_, select, tuple_, update
 from sqlalchemy.engine import Row
 
-from billing.caller import RATES, ProjectLimits
+from billing.caller import NO_LIMITS, RATES, ProjectLimits
 from billing.errors import AccountRevoked, UnknownAccount
 from billing.store.schema import preservation_sizes, projects, workspaces
 from billing.usage import month_of
@@ -69,6 +70,7 @@ class Workspace:
     credited_nano_usd: int = 0
     # Of the periods of its budgets.
     time_zone: str = "UTC"
+    limits: ProjectLimits = NO_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,8 @@ class Project:
     # Whether its requests have to name a person, and the tags that they may name; None: all.
     person_required: bool = False
     allowed_tags: tuple[str, ...] | None = None
+    # Limits of each person (`EACH_PERSON`) and by tag.
+    label_rates: dict[str, dict[str, int]] | None = None
 
 
 # Projects, each with its size under the compression that it has now.
@@ -229,23 +233,34 @@ def check_storable(kind: str, ref: str) -> None:
         raise UnknownAccount(kind, ref)
 
 
-def project_limits(row: AnyRow, prefix: str = "") -> ProjectLimits:
-    """The project's limits; with a prefix, of a row in which a key's stand beside them."""
-    return ProjectLimits(**{name: getattr(row, prefix + name) for name in RATES}, weight=row.weight)
+def limits_of(row: AnyRow, prefix: str = "", *, weight: int = 1) -> ProjectLimits:
+    """The limits of the row's; with a prefix, of a row in which others' stand beside them."""
+    return ProjectLimits(**{name: getattr(row, prefix + name) for name in RATES}, weight=weight)
 
 
 def _workspace(row: AnyRow) -> Workspace:
-    # The row has columns that are no concern of an operator.
-    return Workspace(**{one.name: row._mapping[one.name] for one in fields(Workspace)})
+    return _made(Workspace, row, limits=limits_of(row))
 
 
 def _project(row: AnyRow) -> Project:
-    read: dict[str, Any] = {"limits": project_limits(row), "allowed_tags": allowed_tags(row)}
-    return Project(
-        **read, **{one.name: row._mapping[one.name] for one in fields(Project) if one.name not in read}
-    )
+    limits, rates = limits_of(row, weight=row.weight), label_rates(row)
+    return _made(Project, row, limits=limits, allowed_tags=allowed_tags(row), label_rates=rates)
+
+
+T = TypeVar("T", Workspace, Project)
+
+
+def _made(kind: type[T], row: AnyRow, **read: Any) -> T:
+    # The row has columns that are no concern of an operator.
+    return kind(**read, **{one.name: row._mapping[one.name] for one in fields(kind) if one.name not in read})
 
 
 def allowed_tags(row: AnyRow) -> tuple[str, ...] | None:
     """None: all."""
     return None if row.allowed_tags is None else tuple(filter(None, row.allowed_tags.split(",")))
+
+
+def label_rates(row: AnyRow) -> dict[str, dict[str, int]] | None:
+    """By tag, and those of `EACH_PERSON`."""
+    found: dict[str, dict[str, int]] | None = row.label_rates and json.loads(row.label_rates)
+    return found

@@ -1,5 +1,6 @@
 """Accounts: who a key belongs to, and how workspaces, projects and keys are made, listed and revoked."""
 
+import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
@@ -29,7 +30,7 @@ from billing.accounts.keys import (
     checked_terms,
     moment_of,
 )
-from billing.caller import LIMITS, NO_LIMITS, Caller, ProjectLimits
+from billing.caller import EACH_PERSON, LIMITS, NO_LIMITS, RATES, Caller, ProjectLimits
 from billing.errors import AccountRevoked, InvalidAccount, InvalidKey
 from billing.labels import TAG_WORDS, is_tag
 from billing.periods import UnknownTimeZone, time_zone
@@ -41,11 +42,15 @@ from billing.usage import now as utc_now
 # It is read with every key.
 MAX_COMPRESSION_CHARS = 4096
 MAX_ALLOWED_TAGS = 100
+# `GET /v1/limits` asks for each of them.
+MAX_LABEL_RATES = 20
+MAX_LABEL_RATE = 2**53
 
 
 def workspace_columns(values: Mapping[str, Any]) -> dict[str, Any]:
     """The named settings of a workspace, as its row has them. Raises `InvalidAccount`."""
-    _refuse_others("workspace", values, (*SPEND_LIMITS, "billing_enabled", "time_zone"))
+    _refuse_others("workspace", values, (*SPEND_LIMITS, *RATES, "billing_enabled", "time_zone"))
+    _check_rates(values)
     try:
         time_zone(values.get("time_zone", "UTC"))
     except UnknownTimeZone as error:
@@ -57,13 +62,9 @@ def workspace_columns(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def project_columns(values: Mapping[str, Any]) -> dict[str, Any]:
     """The named settings of a project, as its row has them. Raises `InvalidAccount`."""
-    _refuse_others(
-        "project", values, (*LIMITS, "metered", "compression", "proof", "person_required", "allowed_tags")
-    )
-    try:
-        ProjectLimits(**{name: values[name] for name in LIMITS if name in values})
-    except ValueError as error:
-        raise InvalidAccount(str(error)) from error
+    switches = ("metered", "proof", "person_required")
+    _refuse_others("project", values, (*LIMITS, *switches, "compression", "allowed_tags", "label_rates"))
+    _check_rates(values)
     compression = values.get("compression")
     if compression is not None and not 1 <= len(compression) <= MAX_COMPRESSION_CHARS:
         raise InvalidAccount(
@@ -72,7 +73,32 @@ def project_columns(values: Mapping[str, Any]) -> dict[str, Any]:
     columns = dict(values)
     if columns.get("allowed_tags") is not None:
         columns["allowed_tags"] = _stored_tags(columns["allowed_tags"])
+    if columns.get("label_rates") is not None:
+        columns["label_rates"] = _stored_rates(columns["label_rates"])
     return columns
+
+
+def _check_rates(values: Mapping[str, Any]) -> None:
+    try:
+        ProjectLimits(**{name: values[name] for name in LIMITS if name in values})
+    except ValueError as error:
+        raise InvalidAccount(str(error)) from error
+
+
+def _stored_rates(by_label: Any) -> str | None:
+    if not isinstance(by_label, dict) or not all(isinstance(rates, dict) for rates in by_label.values()):
+        raise InvalidAccount("label_rates: must be an object of rate limits by tag, or * for each person")
+    if len(by_label) > MAX_LABEL_RATES or not all(one == EACH_PERSON or is_tag(one) for one in by_label):
+        raise InvalidAccount(
+            f"label_rates: must be of at most {MAX_LABEL_RATES} of *, and tags of {TAG_WORDS}"
+        )
+    for label, rates in by_label.items():
+        _refuse_others("tag or a person", rates, RATES)
+        _check_rates(rates)
+        if max(filter(None, rates.values()), default=0) > MAX_LABEL_RATE:
+            raise InvalidAccount(f"label_rates: {label}: a limit must be at most {MAX_LABEL_RATE}")
+    set_ = {label: {name: rate for name, rate in rates.items() if rate} for label, rates in by_label.items()}
+    return json.dumps(set_) if set_ else None
 
 
 def _stored_tags(tags: Collection[str]) -> str:
@@ -162,8 +188,8 @@ class Accounts:
         return await self._database.read(lambda c: listed_projects(c, workspace, page))
 
     async def change_workspace(self, workspace: str, values: Mapping[str, Any]) -> Workspace:
-        """Its spend limits, whether it may be charged and its time zone, by the names of `Workspace`; what is not named
-        stays as it is by then, whoever else changes it."""
+        """Its limits, whether it may be charged and its time zone, by the names of `ProjectLimits` and `Workspace`;
+        what is not named stays as it is by then, whoever else changes it."""
         columns = workspace_columns(values)
         return await self._change(workspaces, account_sql.find_workspace, workspace, columns)
 

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Row, Select, and_, delete, func, insert, or_,
 from billing.accounts import account_sql
 from billing.accounts.account_sql import Page, Project, Workspace, paged
 from billing.accounts.keys import NO_TERMS, KeyTerms, moment_of, terms_of_row
-from billing.caller import RATES, Caller
+from billing.caller import RATES, Caller, ProjectLimits
 from billing.errors import UnknownAccount
 from billing.labels import person_key
 from billing.store.dates import now_s
@@ -90,8 +90,10 @@ _STORED_KEY = (
         projects.c.proof,
         projects.c.person_required,
         projects.c.allowed_tags,
+        projects.c.label_rates,
         account_sql.SIZE_STEP,
         *(projects.c[name].label(f"project_{name}") for name in RATES),
+        *(workspaces.c[name].label(f"workspace_{name}") for name in RATES),
         projects.c.weight,
         projects.c.revoked_at.label("project_revoked"),
         workspaces.c.revoked_at.label("workspace_revoked"),
@@ -113,11 +115,15 @@ def stored_key(connection: Connection, key_id: str, pepper: bytes) -> StoredKey 
         row.project_id,
         key_id,
         row.metered,
-        account_sql.project_limits(row, "project_"),
+        account_sql.limits_of(row, "project_", weight=row.weight),
         row.compression,
         powers=terms.powers,
         key_limits=terms.limits,
         limits_key_id=row.limits_key_id,
+        workspace_limits=account_sql.limits_of(row, "workspace_"),
+        label_limits={
+            label: ProjectLimits(**rates) for label, rates in (account_sql.label_rates(row) or {}).items()
+        },
         size_step=row.size_step,
         proof=row.proof,
         person_required=row.person_required,

@@ -177,7 +177,7 @@ def preservation_round(
 
 
 def budgets_round(database: Database, *, every_s: float = MONTHS_EVERY_S) -> Round:
-    """Deletes what budgets had in periods that are long over."""
+    """Deletes what budgets and rate limits had in periods that are long over."""
 
     async def once() -> None:
         deleted = budgets.DELETED_AT_ONCE

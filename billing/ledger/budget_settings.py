@@ -16,9 +16,10 @@ from billing.accounts.account_sql import Page, paged
 from billing.accounts.accounts import id_of
 from billing.accounts.audit_log import AuditEntry
 from billing.accounts.keys import check_spend_limit
+from billing.caller import EACH_PERSON
 from billing.errors import InvalidAccount, UnknownAccount
 from billing.labels import TAG_WORDS, is_tag
-from billing.ledger.budgets import EACH_PERSON, FOUND, BudgetState, label_subject, look_again, states
+from billing.ledger.budgets import FOUND, BudgetState, label_subject, look_again, states
 from billing.periods import PeriodKind
 from billing.store.budget_tables import budget_counters, budgets
 from billing.store.database import Database

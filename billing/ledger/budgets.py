@@ -28,10 +28,11 @@ from sqlalchemy import (
     update,
 )
 
+from billing.caller import EACH_PERSON
 from billing.errors import BudgetExceeded
 from billing.periods import Period, PeriodKind, period_at, time_zone
 from billing.rollups.partitions import second_of
-from billing.store.budget_tables import budget_counters, budgets, reached
+from billing.store.budget_tables import budget_counters, budgets, rate_counters, reached
 from billing.store.dates import now_s
 from billing.store.schema import api_keys, workspaces
 from billing.store.statements import DIALECTS, PrecompiledStatement, in_parts, inserting
@@ -126,10 +127,6 @@ class Spender:
         if self.tags is not None:
             subjects += [label_subject(self.project_id, tag) for tag in self.tags.split(",")]
         return {"workspace": self.workspace_id, "subjects": subjects, "key": self.key_id}
-
-
-# In the place of a tag, which none can be.
-EACH_PERSON = "*"
 
 
 def label_subject(project_id: str, label: str) -> str:
@@ -326,9 +323,13 @@ DELETED_AT_ONCE = 1000
 
 
 def forget_old(connection: Connection) -> int:
-    """Deletes some periods that are long over and in which nothing is held; how many. There may be more."""
-    old = (_c.ends_at < now_s() - KEPT_S, _c.held_nano_usd == 0)
-    some = select(_c.id).where(*old).limit(DELETED_AT_ONCE)
+    """Deletes some periods that are long over, of budgets those in which nothing is held, and of rate limits; the most
+    of one kind. There may be more."""
+    return max(_forget(connection, _c, _c.held_nano_usd == 0), _forget(connection, rate_counters.c))
+
+
+def _forget(connection: Connection, of: Any, *free: ColumnElement[bool]) -> int:
+    some = select(of.id).where(of.ends_at < now_s() - KEPT_S, *free).limit(DELETED_AT_ONCE)
     # A payment that has one locked is not waited for, or two that wait for each other's rows would deadlock.
     some = some.with_for_update(skip_locked=True)
-    return connection.execute(delete(budget_counters).where(_c.id.in_(some), _c.held_nano_usd == 0)).rowcount
+    return connection.execute(delete(of.id.table).where(of.id.in_(some), *free)).rowcount

@@ -52,7 +52,7 @@ def _take(connection: Connection, ask: Ask) -> tuple[Answer, Ends]:
     zone = select(now_s(), workspaces.c.time_zone).where(workspaces.c.id == ask.workspace_id)
     at, time_zone = connection.execute(zone).one()
     moment, windows, ends = datetime.fromtimestamp(at, UTC), [], {}
-    rows = _locked(connection, ask)
+    rows = _locked(connection, ask, at)
     for charge in ask.charges:
         assert charge.per != "minute"
         row, end = rows[_id(ask, charge)], period_at(charge.per, moment, time_zone).ends_at
@@ -69,13 +69,14 @@ def _take(connection: Connection, ask: Ask) -> tuple[Answer, Ends]:
     return Answer(fits, False, tuple(windows)), ends
 
 
-def _locked(connection: Connection, ask: Ask) -> dict[str, Row[Any]]:
+def _locked(connection: Connection, ask: Ask, at: float) -> dict[str, Row[Any]]:
     """The rows of the ask's limits, which nobody else changes until this transaction ends."""
     ids = sorted(_id(ask, charge) for charge in ask.charges)
     locking = select(rate_counters).where(_c.id.in_(ids)).order_by(_c.id).with_for_update()
     rows = connection.execute(locking).all()
     if len(rows) < len(ids):
-        new = [{"id": one, "ends_at": 0.0, "used": 0} for one in ids]
+        # No row is old that counts soon: upkeep would delete it.
+        new = [{"id": one, "ends_at": at, "used": 0} for one in ids]
         connection.execute(inserting(connection.dialect.name, rate_counters).on_conflict_do_nothing(), new)
         rows = connection.execute(locking).all()
     return {row.id: row for row in rows}

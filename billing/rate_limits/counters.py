@@ -94,7 +94,8 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One request, to be counted against every limit of its project or against none. `ticket` is its own."""
+    """One request, to be counted against every limit of its project, or of whom else the id names, or against none.
+    `ticket` is its own."""
 
     ticket: str
     project_id: str

@@ -1,5 +1,5 @@
-"""Rate limits of projects and keys: requests and tokens by minute, hour and day, and requests in flight, all or
-nothing."""
+"""Rate limits: requests and tokens by minute, hour and day, and requests in flight, of a key, a person, tags, a project
+and a workspace, all or nothing."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Literal
 from weakref import WeakValueDictionary
 
-from billing.caller import Caller, LimitState, WindowState
-from billing.errors import LimitPeriod, LimitScope, LimitsUnavailable, RateLimited
+from billing.caller import EACH_PERSON, NO_LIMITS, Caller, LimitState, WindowState
+from billing.errors import LimitPeriod, LimitsUnavailable, RateLimited
 from billing.rate_limits.counters import (
     KINDS,
     WINDOW_S,
@@ -30,9 +31,22 @@ from billing.rate_limits.counters import (
 )
 
 
-def counted_by_key(caller: Caller) -> Caller:
-    """The same caller as one that the counters know by its key."""
-    return replace(caller, project_id=f"key:{caller.limits_key_id}", limits=caller.key_limits)
+def counted_for(caller: Caller) -> dict[str, Caller]:
+    """By its scope, the narrowest first, each that has limits and that the caller's requests count for: the same caller
+    as one that the counters know by it."""
+    project, of_label = caller.project_id, caller.label_limits
+    found = {"key": (f"key:{caller.limits_key_id}", caller.key_limits)}
+    if caller.person is not None:
+        found["person"] = f"{project}:{caller.person}", of_label.get(EACH_PERSON, NO_LIMITS)
+    for tag in caller.tags:
+        found[f"tag {tag}"] = f"{project}:tag:{tag}", of_label.get(tag, NO_LIMITS)
+    found["project"] = project, caller.limits
+    found["workspace"] = caller.workspace_id, caller.workspace_limits
+    return {
+        scope: replace(caller, project_id=subject, limits=limits)
+        for scope, (subject, limits) in found.items()
+        if not limits.unlimited
+    }
 
 
 log = logging.getLogger(__name__)
@@ -131,9 +145,11 @@ class RateLimits:
         Of a caller in the background, limits a minute and in flight count nothing.
         Raises `RateLimited`, and then nothing was counted, `LimitsUnavailable`, or what `count_tokens` raises.
         """
-        asked = [_Asked(caller, tokens_bound, tokens_least or tokens_bound, count_tokens, now)]
-        if not caller.key_limits.unlimited:
-            asked.insert(0, replace(asked[0], caller=counted_by_key(caller), scope="key"))
+        count = count_tokens and partial(self._counted, caller.project_id, count_tokens)
+        asked = [
+            _Asked(one, tokens_bound, tokens_least or tokens_bound, count, now, scope)
+            for scope, one in counted_for(caller).items()
+        ]
         found: dict[tuple[LimitPeriod, ...], list[_Taken]] = {_MINUTE: [], _LONGER: []}
         async with AsyncExitStack() as refused:
             for periods, taken in found.items():
@@ -148,8 +164,6 @@ class RateLimits:
 
     async def _counted_by(self, asked: _Asked) -> _Taken | None:
         """None: it has no such limit, or nothing counts them now."""
-        if asked.caller.limits.unlimited:
-            return None
         ask = asked.ask(asked.tokens_bound)
         if not ask.charges and ask.max_in_flight is None:
             return None
@@ -166,7 +180,8 @@ class RateLimits:
         return None if asked.periods is _LONGER else await self._take(self._own, asked, ask)
 
     async def state(self, caller: Caller, *, now: datetime) -> dict[str, WindowState]:
-        """The rest of the caller's limits, by their names; nothing is counted. Raises `LimitsUnavailable`."""
+        """The rest of the limits of one of `counted_for`, by their names; nothing is counted. Raises
+        `LimitsUnavailable`."""
         found = {}
         for periods, store in self._stores.items():
             asked = _Asked(caller, 0, 0, None, now, periods=periods).ask(0)
@@ -187,7 +202,7 @@ class RateLimits:
             raise _refusal(least, answer, asked.scope)
         loop = asyncio.get_running_loop()
         began = loop.time()
-        exact = await self._counted(asked.caller.project_id, asked.count)
+        exact = await asked.count()
         ask = replace(asked, now=asked.now + timedelta(seconds=loop.time() - began)).ask(exact)
         answer = await counters.take(ask)
         if not answer.granted:
@@ -231,7 +246,7 @@ class _Asked:
     tokens_least: int
     count: CountTokens | None
     now: datetime
-    scope: LimitScope = "project"
+    scope: str = ""
     periods: tuple[LimitPeriod, ...] = _MINUTE
 
     def ask(self, tokens: int) -> Ask:
@@ -268,7 +283,7 @@ def _refuses(ask: Ask, answer: Answer) -> bool:
     return answer.in_flight_full or not all(window.admits(charge.amount) for charge, window in pairs)
 
 
-def _refusal(ask: Ask, answer: Answer, scope: LimitScope) -> RateLimited:
+def _refusal(ask: Ask, answer: Answer, scope: str) -> RateLimited:
     """Names the limit that takes longest to have room, with the counts as they are without this request."""
     asked = list(zip(ask.charges, answer.windows, strict=True))
     full = [pair for pair in asked if not pair[1].admits(pair[0].amount)]

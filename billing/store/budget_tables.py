@@ -83,12 +83,15 @@ budget_counters = Table(
     Index("ix_budget_counters_due", "budget_id", **_DUE),
 )
 
-# A row for each limit of requests or tokens by hour or day of a project or a key, once it has counted something.
+# A row for each limit of requests or tokens by hour or day of a key, person, tag, project or workspace, once it has
+# counted something.
 rate_counters = Table(
     "rate_counters",
     metadata,
-    Column("id", String(64), primary_key=True),
+    # Whose it is, as the limiter knows it, what is counted and by which period, with colons between.
+    Column("id", String(96), primary_key=True),
     # The hour or day that is counted, by its end, in seconds since 1970 by the database's clock.
     Column("ends_at", Double, nullable=False),
     Column("used", BigInteger, nullable=False),
+    Index("ix_rate_counters_ends_at", "ends_at"),
 )

@@ -59,6 +59,7 @@ workspaces = Table(
     # Of its budgets' periods, and whether it has a budget: only then one is looked for.
     Column("time_zone", String(64), nullable=False, server_default="UTC"),
     Column("has_budgets", Boolean, nullable=False, server_default=false()),
+    *(Column(name, BigInteger) for name in RATES),
     UniqueConstraint("name"),
     Index("ix_workspaces_created_at", "created_at", "id"),
 )
@@ -81,6 +82,8 @@ projects = Table(
     # Whether its requests have to name a person, and the tags that they may name, with commas between. NULL: all.
     Column("person_required", Boolean, nullable=False, server_default=false()),
     Column("allowed_tags", Text),
+    # Limits of `*`, each person, and by tag, as JSON. NULL: none.
+    Column("label_rates", Text),
     UniqueConstraint("workspace_id", "name"),
     Index("ix_projects_created_at", "created_at", "id"),
 )

@@ -32,6 +32,8 @@ MOST_CHECKS = 10_000
 _GROUPS = f"({'|'.join(GROUPS)})"
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _NUMBER = re.compile(r"[0-9]{1,9}")
+# By the scopes of `counted_for`, and by the names of their limits.
+States = Mapping[str, Mapping[str, WindowState]]
 
 PARAMETERS: list[dict[str, Any]] = [
     {"name": name, "in": "query", "required": False, "description": words, "schema": schema}
@@ -268,7 +270,7 @@ class InFlight(_Answer):
 
 
 class Rates(_Answer):
-    """Limits of the project; null where it has no such limit."""
+    """Limits of the project, of who else requests count for, or of a label; null where there is no such limit."""
 
     requests_per_minute: Window | None
     tokens_per_minute: Window | None
@@ -286,8 +288,8 @@ class KeyLimits(Rates):
     month: Spend | None
 
 
-class WorkspaceMoney(_Answer):
-    """Money of the workspace that pays."""
+class WorkspaceLimits(Rates):
+    """Limits and money of the workspace that pays."""
 
     billing_enabled: bool
     total: Spend
@@ -300,7 +302,10 @@ class Limits(_Answer):
     object: Literal["limits"] = "limits"
     key: KeyLimits
     project: Rates
-    workspace: WorkspaceMoney
+    workspace: WorkspaceLimits
+    label_rates: dict[str, Rates] = Field(
+        description="By tag of the project, and of `*`, each person: as one has them who has asked for nothing."
+    )
     budgets: list[Budget]
 
 
@@ -372,22 +377,24 @@ def limits_in_force(
     caller: Caller,
     spending: Spending,
     budgets: Sequence[BudgetState],
-    of_project: Mapping[str, WindowState],
-    of_key: Mapping[str, WindowState],
+    states: States,
 ) -> Limits:
     own = {"total": spending.key_total, "month": spending.key_month}
+    money = {name: getattr(spending, name) for name in ("billing_enabled", "total", "month")}
     return Limits.model_validate(
         {
             "object": "limits",
-            "key": own | _rates(caller.key_limits, of_key),
-            "project": _rates(caller.limits, of_project),
-            "workspace": spending,
+            "key": own | _rates(caller.key_limits, states, "key"),
+            "project": _rates(caller.limits, states, "project"),
+            "workspace": money | _rates(caller.workspace_limits, states, "workspace"),
+            "label_rates": {
+                one: _rates(limits, states, f"tag {one}") for one, limits in caller.label_limits.items()
+            },
             "budgets": budgets,
         }
     )
 
 
-def _rates(limits: ProjectLimits, states: Mapping[str, WindowState]) -> dict[str, Any]:
-    most = limits.max_in_flight
-    in_flight = None if most is None else {"limit": most}
-    return dict.fromkeys(RATES) | dict(states) | {"max_in_flight": in_flight}
+def _rates(limits: ProjectLimits, states: States, scope: str) -> dict[str, Any]:
+    in_flight = limits.max_in_flight and {"limit": limits.max_in_flight}
+    return dict.fromkeys(RATES) | dict(states.get(scope, {})) | {"max_in_flight": in_flight}

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -19,7 +19,7 @@ from billing.caller import Caller
 from billing.errors import RateLimited
 from billing.ledger.balances import Spending, spending
 from billing.ledger.budgets import BudgetState, Spender, in_force, states_by_label
-from billing.rate_limits.rate_limits import NO_STATE, RateLimits, counted_by_key
+from billing.rate_limits.rate_limits import NO_STATE, RateLimits, counted_for
 from billing.store.database import Database
 from serve.account.proof import PARAMETERS as PROOF_PARAMETERS
 from serve.account.proof import ProofReply, Prover, asked_proof
@@ -166,17 +166,19 @@ def account_routes(needed: AccountRoutes) -> APIRouter:
         responses={**_HEADERS, **error_responses(401, 403, 429, 500, 503)},
     )
     async def read_limits(request: Request) -> Response:
-        """The limits and budgets in force for this key, of the key, its project and its workspace: what is used and
-        left of them, and when they reset."""
+        """The limits and budgets in force for this key, of the key, its project, that one's tags, and its workspace:
+        what is used and left of them, and when they reset."""
         caller = await needed.authenticate(request)
         admission = await needed.limiter.admit(
             caller.counted_apart("account"), tokens_bound=0, now=needed.clock()
         )
         try:
             spending, budgets = await needed.reader.spending(caller)
-            of_project = await needed.limiter.state(caller, now=needed.clock())
-            of_key = await needed.limiter.state(counted_by_key(caller), now=needed.clock())
-            body = limits_in_force(caller, spending, budgets, of_project, of_key)
+            states = {
+                scope: await needed.limiter.state(one, now=needed.clock())
+                for scope, one in counted_for(replace(caller, tags=tuple(caller.label_limits))).items()
+            }
+            body = limits_in_force(caller, spending, budgets, states)
         finally:
             await admission.done(0)
         return _answer(body.model_dump_json(), rate_limit_headers(admission.headers_state))

@@ -40,7 +40,11 @@ ATTRIBUTES = {
 TENANT = frozenset({"workspace_id", "project_id"})
 # Scope and name of a limit.
 LIMITS = (
-    *((scope, name) for scope in ("project", "key") for name in get_args(LimitName)),
+    *(
+        (scope, name)
+        for scope in ("key", "person", "tag", "project", "workspace")
+        for name in get_args(LimitName)
+    ),
     *(("demo", name) for name in ("requests", "in_flight")),
 )
 

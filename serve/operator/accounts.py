@@ -33,7 +33,14 @@ class Workspace(View):
     revoked_at: At | None
     collected_usd: ShortUsd = Field(description="The part of `posted_usd` that was asked for in collections.")
     credited_usd: ShortUsd
-    time_zone: str = Field(description="Of its budgets' hours, days, weeks and months: an IANA name.")
+    time_zone: str = Field(description="Of its hours, days, weeks and months: an IANA name.")
+    requests_per_minute: int | None = found_at("limits", "requests_per_minute")
+    tokens_per_minute: int | None = found_at("limits", "tokens_per_minute")
+    max_in_flight: int | None = found_at("limits", "max_in_flight")
+    requests_per_hour: int | None = found_at("limits", "requests_per_hour")
+    requests_per_day: int | None = found_at("limits", "requests_per_day")
+    tokens_per_hour: int | None = found_at("limits", "tokens_per_hour")
+    tokens_per_day: int | None = found_at("limits", "tokens_per_day")
     state: Literal["active", "workspace revoked"]
 
 
@@ -78,6 +85,9 @@ class Project(View):
     )
     person_required: bool = Field(description="Whether its requests have to name a person.")
     allowed_tags: list[str] | None = Field(description="Those that its requests may name; null: all.")
+    label_rates: dict[str, dict[str, int]] | None = Field(
+        description="Limits of `*`, each person whom its requests name, and by tag; null: none."
+    )
     conversations_by_keep: Annotated[dict[str, float] | None, BeforeValidator(_shares)] = Field(
         validation_alias="size_step",
         description="Shares of its conversations by the `keep` that they have now, `whole` among them, where "

@@ -51,17 +51,27 @@ class AdminBody(BaseModel):
         }
 
 
-class WorkspaceChange(AdminBody):
+class RateLimits(AdminBody):
+    requests_per_minute: Rate | None = None
+    tokens_per_minute: Rate | None = None
+    max_in_flight: Rate | None = None
+    requests_per_hour: Rate | None = None
+    requests_per_day: Rate | None = None
+    tokens_per_hour: Rate | None = None
+    tokens_per_day: Rate | None = None
+
+
+class WorkspaceChange(RateLimits):
     spend_limit_usd: Usd | None = None
     monthly_limit_usd: Usd | None = None
     billing_enabled: bool | None = Field(None, description="Whether requests may be charged.")
     time_zone: str | None = Field(
-        None, max_length=64, description="Of its budgets' periods: an IANA name. At first UTC."
+        None, max_length=64, description="Of its hours, days, weeks and months: an IANA name. At first UTC."
     )
 
     def settings(self) -> dict[str, Any]:
         """Those that the request names, as `Accounts.change_workspace` takes them."""
-        values = self.given_nano_usd("spend_limit", "monthly_limit")
+        values = self.given_nano_usd("spend_limit", "monthly_limit") | self.given(*RATES)
         if self.billing_enabled is not None:
             values["billing_enabled"] = self.billing_enabled
         if self.time_zone is not None:
@@ -71,16 +81,6 @@ class WorkspaceChange(AdminBody):
 
 class NewWorkspace(WorkspaceChange):
     name: Name
-
-
-class RateLimits(AdminBody):
-    requests_per_minute: Rate | None = None
-    tokens_per_minute: Rate | None = None
-    max_in_flight: Rate | None = None
-    requests_per_hour: Rate | None = None
-    requests_per_day: Rate | None = None
-    tokens_per_hour: Rate | None = None
-    tokens_per_day: Rate | None = None
 
 
 class ProjectChange(RateLimits):
@@ -95,11 +95,17 @@ class ProjectChange(RateLimits):
     )
     person_required: bool | None = Field(None, description="Whether its requests have to name a person.")
     allowed_tags: list[str] | None = Field(None, max_length=100, description="null: all; empty: none.")
+    label_rates: dict[str, RateLimits] | None = Field(
+        None,
+        description="Limits by tag, and those of `*`, each person. They take the place of all before; null: none.",
+    )
 
     def settings(self) -> dict[str, Any]:
         """Those that the request names, as `Accounts.change_project` takes them."""
         switches = ("metered", "proof", "person_required")
         named = self.given(*LIMITS, *switches, "compression", "allowed_tags")
+        if "label_rates" in self.model_fields_set:
+            named |= self.model_dump(include={"label_rates"}, exclude_none=True) or {"label_rates": None}
         # Of these null says nothing.
         return {
             name: value

@@ -8,9 +8,9 @@ from sqlalchemy import Connection, update
 
 from billing.accounts import account_sql, key_sql
 from billing.accounts.keys import KeyTerms
-from billing.caller import NO_LIMITS, Caller
+from billing.caller import EACH_PERSON, NO_LIMITS, Caller
 from billing.ledger import price_list
-from billing.ledger.budgets import EACH_PERSON, label_subject
+from billing.ledger.budgets import label_subject
 from billing.price import ModelPrice
 from billing.store.schema import workspaces
 from tests.simulation.plan import TAGS, TOKEN_NANO_USD, WorkspacePlan

@@ -33,21 +33,44 @@ from serve.config.paths import DEFAULT_CONFIG, ConfigError
 workspace_commands = typer.Typer(help="Accounts that pay.", no_args_is_help=True)
 
 Usd = Annotated[str | None, typer.Option(help="US dollars, or `none` for no limit.")]
-TIME_ZONE_HELP = "Of its budgets' hours, days, weeks and months: an IANA name, such as Europe/Berlin."
+TIME_ZONE_HELP = "Of its hours, days, weeks and months: an IANA name, such as Europe/Berlin."
+RATE_OPTIONS = [f"--{name.replace('_', '-')}" for name in RATES]
+# Rate limits by their names; None: no limit.
+Rates = dict[str, int | None]
+RateLimit = Annotated[int | None, typer.Option(min=0, help="0 for no limit.")]
+
+
+def with_rates(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with an option for each rate limit in the place of `rates`, which are those that are given."""
+
+    @wraps(command)
+    def with_options(**given: Any) -> None:
+        limits = {name: given.pop(name) for name in RATES}
+        command(**given, rates={name: limit or None for name, limit in limits.items() if limit is not None})
+
+    own = signature(command, eval_str=True)
+    options = [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=RateLimit) for name in RATES]
+    parameters = (options if name == "rates" else [one] for name, one in own.parameters.items())
+    with_options.__signature__ = own.replace(parameters=list(chain(*parameters)))  # type: ignore[attr-defined]
+    return with_options
 
 
 @workspace_commands.command("create")
+@with_rates
 def create_workspace(
     name: str,
     limit_usd: Usd = None,
     monthly_limit_usd: Usd = None,
     billing: Annotated[bool, typer.Option(help="Whether requests may be charged.")] = True,
     time_zone: Annotated[str, typer.Option(help=TIME_ZONE_HELP)] = "UTC",
+    *,
+    rates: Rates,
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
 ) -> None:
     """Make a workspace."""
-    values = spend_limits(limit_usd, monthly_limit_usd) | {"billing_enabled": billing, "time_zone": time_zone}
+    plain = {"billing_enabled": billing, "time_zone": time_zone}
+    values = rates | spend_limits(limit_usd, monthly_limit_usd) | plain
     made = on_accounts(
         config,
         lambda operator: operator.create_workspace(name, **values),
@@ -58,18 +81,23 @@ def create_workspace(
 
 
 @workspace_commands.command("set")
+@with_rates
 def set_workspace(
     workspace: AWorkspace,
     limit_usd: Usd = None,
     monthly_limit_usd: Usd = None,
     billing: Annotated[bool | None, typer.Option("--billing/--no-billing")] = None,
     time_zone: Annotated[str | None, typer.Option(help=TIME_ZONE_HELP)] = None,
+    *,
+    rates: Rates,
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
 ) -> None:
     """Change a workspace's limits or its time zone, or switch its billing on or off; what is not named stays."""
-    values = spend_limits(limit_usd, monthly_limit_usd) | named(billing_enabled=billing, time_zone=time_zone)
-    require_one(values, "--limit-usd", "--monthly-limit-usd", "--billing/--no-billing", "--time-zone")
+    plain = named(billing_enabled=billing, time_zone=time_zone)
+    values = rates | spend_limits(limit_usd, monthly_limit_usd) | plain
+    options = ("--limit-usd", "--monthly-limit-usd", "--billing/--no-billing", "--time-zone", *RATE_OPTIONS)
+    require_one(values, *options)
     _show_workspace(
         on_accounts(config, lambda operator: operator.change_workspace(workspace, values)), as_json
     )
@@ -107,26 +135,6 @@ def spend_limits(limit_usd: str | None, monthly_limit_usd: str | None) -> dict[s
     return values
 
 
-# Rate limits by their names; None: no limit.
-Rates = dict[str, int | None]
-RateLimit = Annotated[int | None, typer.Option(min=0, help="0 for no limit.")]
-
-
-def with_rates(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with an option for each rate limit in the place of `rates`, which are those that are given."""
-
-    @wraps(command)
-    def with_options(**given: Any) -> None:
-        limits = {name: given.pop(name) for name in RATES}
-        command(**given, rates={name: limit or None for name, limit in limits.items() if limit is not None})
-
-    own = signature(command, eval_str=True)
-    options = [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=RateLimit) for name in RATES]
-    parameters = (options if name == "rates" else [one] for name, one in own.parameters.items())
-    with_options.__signature__ = own.replace(parameters=list(chain(*parameters)))  # type: ignore[attr-defined]
-    return with_options
-
-
 def nano_usd(text: str, option: str) -> int | None:
     """An amount from the command line. Raises `ConfigError` if it is not one."""
     if text.lower() == "none":
@@ -157,7 +165,11 @@ PROOF_HELP = "Whether its replies carry promises that their usage will be in the
 PERSON_HELP = "Whether its requests have to name a person (safety_identifier, user)."
 TAGS_HELP = "Tags that its requests may name, with commas between; none for all."
 AllowedTags = Annotated[str | None, typer.Option(metavar="TAGS|none", help=TAGS_HELP)]
-RATE_OPTIONS = [f"--{name.replace('_', '-')}" for name in RATES]
+LABEL_RATES_HELP = (
+    "Rate limits of each person (`*`) and by tag, as JSON, such as "
+    """'{"*": {"requests_per_minute": 20}, "support": {"tokens_per_day": 100000}}'; `none`: none."""
+)
+LabelRates = Annotated[str | None, typer.Option(metavar="JSON|none", help=LABEL_RATES_HELP)]
 
 
 @project_commands.command("create")
@@ -173,12 +185,13 @@ def create_project(
     proof: Annotated[bool, typer.Option(help=PROOF_HELP)] = False,
     person_required: Annotated[bool, typer.Option(help=PERSON_HELP)] = False,
     allowed_tags: AllowedTags = None,
+    label_rates: LabelRates = None,
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
 ) -> None:
     """Make a project in a workspace."""
     plain = {"weight": weight, "metered": metered, "proof": proof, "person_required": person_required}
-    values = rates | plain | _parsed(allowed_tags, compression, config)
+    values = rates | plain | _parsed(allowed_tags, label_rates, compression, config)
     made = on_accounts(config, lambda operator: operator.create_project(workspace, name, **values))
     output.show(made, as_json)
 
@@ -199,17 +212,18 @@ def set_project(
         bool | None, typer.Option("--person-required/--no-person-required", help=PERSON_HELP)
     ] = None,
     allowed_tags: AllowedTags = None,
+    label_rates: LabelRates = None,
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
 ) -> None:
     """Change a project's rate limits, its weight, how its chats are compressed, whether it is metered, whether its
     replies carry promises, or what its requests name; what is not named stays."""
     plain = named(weight=weight, metered=metered, proof=proof, person_required=person_required)
-    values = rates | plain | _parsed(allowed_tags, compression, config)
+    values = rates | plain | _parsed(allowed_tags, label_rates, compression, config)
     require_one(
         values,
         *("--metered/--no-metered", *RATE_OPTIONS, "--weight", "--compression", "--proof/--no-proof"),
-        *("--person-required/--no-person-required", "--allowed-tags"),
+        *("--person-required/--no-person-required", "--allowed-tags", "--label-rates"),
     )
     output.show(on_accounts(config, lambda operator: operator.change_project(project, values)), as_json)
 
@@ -240,11 +254,16 @@ def revoke_project(project: AProject, config: Config = DEFAULT_CONFIG, as_json: 
     output.show(on_accounts(config, lambda operator: operator.revoke_project(project)), as_json)
 
 
-def _parsed(tags: str | None, compression: str | None, config: Path) -> dict[str, Any]:
+def _parsed(tags: str | None, rates: str | None, compression: str | None, config: Path) -> dict[str, Any]:
     """Those of these settings that were given, as the ledger takes them. Raises `ConfigError`."""
     values: dict[str, Any] = {}
     if tags is not None:
         values["allowed_tags"] = None if tags == "none" else listed_tags(tags)
+    if rates is not None:
+        try:
+            values["label_rates"] = None if rates == "none" else json.loads(rates)
+        except ValueError as error:
+            raise ConfigError(f"--label-rates: {error}") from error
     if compression is not None:
         values["compression"] = None if compression == OFF else _stored_default(compression, config)
     return values

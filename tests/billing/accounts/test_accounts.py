@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlalchemy import text
@@ -13,7 +13,7 @@ from billing.accounts import keys
 from billing.accounts.account_sql import Page
 from billing.accounts.accounts import Accounts
 from billing.accounts.key_cache import KeyCacheTimes
-from billing.caller import ProjectLimits
+from billing.caller import EACH_PERSON, ProjectLimits
 from billing.errors import (
     AccountExists,
     AccountRevoked,
@@ -47,6 +47,53 @@ async def test_a_key_leads_to_its_project_workspace_and_limits(books: Books) -> 
     caller = await books.accounts.authenticate(token, now=books.now)
     assert (caller.workspace_id, caller.project_id, caller.key_id) == (workspace.id, project.id, record.id)
     assert (caller.metered, caller.limits) == (False, limits)
+
+
+async def test_limits_of_a_workspace_persons_and_tags_are_set_noted_and_known_to_callers(
+    books: Books,
+) -> None:
+    caller, rates = await books.new_caller(), {EACH_PERSON: {"requests_per_minute": 20}, "support": {}}
+    assert (caller.label_limits, caller.workspace_limits) == ({}, ProjectLimits())
+    of_workspace = await books.accounts.change_workspace(caller.workspace_id, {"requests_per_day": 9})
+    await books.accounts.change_workspace(caller.workspace_id, {"tokens_per_minute": 5})
+    assert of_workspace.limits == ProjectLimits(requests_per_day=9)
+    rates["support"] = {"tokens_per_day": 7, "max_in_flight": 2}
+    changed = await books.accounts.change_project(caller.project_id, {"label_rates": rates})
+    assert changed.label_rates == rates and changed.limits == caller.limits
+    known = await books.accounts.caller_of(caller.key_id, now=books.now)
+    assert known.workspace_limits == ProjectLimits(requests_per_day=9, tokens_per_minute=5)
+    assert known.label_limits == {label: ProjectLimits(**limits) for label, limits in rates.items()}
+    noted = [one for one in await books.reader().audit_log() if one.action.endswith(".change")]
+    assert [one.details for one in noted] == [
+        {"requests_per_day": [None, 9]},
+        {"tokens_per_minute": [None, 5]},
+        {"label_rates": [None, rates]},
+    ]
+    nothing: tuple[dict[str, Any] | None, ...] = ({}, None)
+    for none in nothing:
+        changed = await books.accounts.change_project(caller.project_id, {"label_rates": none})
+        assert changed.label_rates is None
+
+
+@pytest.mark.parametrize(
+    ("rates", "says"),
+    [
+        ([], "must be an object"),
+        ({"*": 5}, "must be an object"),
+        ({"a b": {}}, "tags of"),
+        ({f"t{number}": {} for number in range(21)}, "at most 20"),
+        ({"*": {"weight": 2}}, "weight: .* no such setting"),
+        ({"*": {"requests_per_day": 0}}, "requests_per_day: must be an integer of at least 1"),
+        ({"*": {"requests_per_day": 1.5}}, "requests_per_day: must be an integer of at least 1"),
+        ({"*": {"tokens_per_day": 2**53 + 1}}, "must be at most"),
+    ],
+)
+async def test_rates_that_no_label_may_have_are_refused(books: Books, rates: Any, says: str) -> None:
+    caller = await books.new_caller()
+    with pytest.raises(InvalidAccount, match=says):
+        await books.accounts.change_project(caller.project_id, {"label_rates": rates})
+    with pytest.raises(InvalidAccount, match="weight"):
+        await books.accounts.change_workspace(caller.workspace_id, {"weight": 2})
 
 
 async def test_neither_a_secret_nor_a_token_is_stored(books: Books) -> None:

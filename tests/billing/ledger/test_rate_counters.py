@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from billing.accounts.keys import KeyTerms
-from billing.caller import Caller, ProjectLimits, WindowState
+from billing.caller import EACH_PERSON, Caller, ProjectLimits, WindowState
 from billing.errors import LimitsUnavailable, RateLimited
+from billing.ledger.budgets import KEPT_S, forget_old
 from billing.ledger.rate_counters import LedgerCounters
 from billing.rate_limits.counters import Answer, Ask
-from billing.rate_limits.rate_limits import Admission, RateLimits
+from billing.rate_limits.rate_limits import Admission, RateLimits, counted_for
 from billing.store.database import FakeOutageDatabase, open_database
 
 if TYPE_CHECKING:
@@ -290,3 +291,47 @@ async def test_a_request_that_leaves_while_it_is_counted_leaves_nothing_counted(
     go.set()
     await counters.close()
     assert await left(books, who) == {"requests_per_day": 5, "tokens_per_hour": 100}
+
+
+async def each_left(books: Books, who: Caller) -> dict[str, int]:
+    """Requests of a day, by whose limit it is."""
+    return {scope: (await left(books, one))["requests_per_day"] for scope, one in counted_for(who).items()}
+
+
+async def test_persons_tags_and_the_workspace_have_days_of_their_own(books: Books) -> None:
+    """Over two servers, whose requests come at once: exactly the limit, and what one refuses is counted nowhere."""
+    day, longest = ProjectLimits(requests_per_day=9), "t" * 32
+    plain = await books.new_caller(limits=day)
+    of_labels = {EACH_PERSON: day, longest: replace(day, requests_per_day=12)}
+    who = replace(plain, tags=(longest,), label_limits=of_labels, workspace_limits=day)
+    alice, bob = (replace(who, person=f"psn_{letter * 16}") for letter in "ab")
+    narrow = replace(alice, label_limits=of_labels | {EACH_PERSON: replace(day, requests_per_day=4)})
+    servers = [limiter(books) for _ in range(2)]
+    asked = [admit(books, narrow, limits=server) for server in servers for _ in range(6)]
+    told = await asyncio.gather(*asked, return_exceptions=True)
+    refused = [one for one in told if isinstance(one, RateLimited)]
+    assert len(refused) == 8 and {one.scope for one in refused} == {"person"}
+    assert await each_left(books, alice) == {"person": 5, f"tag {longest}": 8, "project": 5, "workspace": 5}
+    assert (await each_left(books, bob))["person"] == 9
+    elsewhere = replace(alice, project_id="prj_of_the_same_workspace")
+    assert await each_left(books, elsewhere) == {
+        "person": 9,
+        f"tag {longest}": 12,
+        "project": 9,
+        "workspace": 5,
+    }
+    # Lines of batches count too.
+    await admit(books, replace(bob, background=True))
+    assert (await each_left(books, bob))["person"] == 8
+
+
+async def test_counts_of_windows_that_are_long_over_are_deleted(books: Books) -> None:
+    one = await books.new_caller(limits=ProjectLimits(requests_per_day=2))
+    another = await books.new_caller(limits=ProjectLimits(requests_per_day=2))
+    await admit(books, one)
+    await books.at(books.now + timedelta(days=2, seconds=KEPT_S))
+    await admit(books, another)
+    assert await books.database.write(forget_old) == 1
+    assert await books.database.write(forget_old) == 0
+    assert await left(books, another) == {"requests_per_day": 1}
+    assert await left(books, one) == {"requests_per_day": 2}

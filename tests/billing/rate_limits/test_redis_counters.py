@@ -17,7 +17,7 @@ from uuid import uuid4
 
 import pytest
 
-from billing.caller import Caller, ProjectLimits
+from billing.caller import EACH_PERSON, Caller, ProjectLimits
 from billing.errors import LimitsUnavailable, RateLimited
 from billing.rate_limits.counters import Ask, Charge
 from billing.rate_limits.rate_limits import Admission, RateLimits
@@ -148,6 +148,21 @@ async def test_slots_that_one_server_frees_are_anothers(redis_server: str) -> No
     assert third and await admit(one, who) is None
     for limiter in (one, other):
         await limiter.close()
+
+
+async def test_persons_and_the_workspace_are_counted_by_all_servers_together(redis_server: str) -> None:
+    limits = ProjectLimits(requests_per_minute=30)
+    who = replace(caller(uuid4().hex), workspace_id=uuid4().hex, workspace_limits=limits)
+    each = {EACH_PERSON: ProjectLimits(requests_per_minute=20, max_in_flight=20)}
+    servers = [RateLimits(RedisCounters(redis_server, timeout_s=60)) for _ in range(2)]
+    let_in = []
+    for person in ("psn_a", "psn_b", "psn_b"):
+        one = replace(who, person=person, label_limits=each)
+        asked = [admit(server, one) for server in servers for _ in range(25)]
+        let_in.append(sum(admission is not None for admission in await asyncio.gather(*asked)))
+    assert let_in == [20, 10, 0]
+    for server in servers:
+        await server.close()
 
 
 def ask_for(project: str, ticket: str) -> Ask:

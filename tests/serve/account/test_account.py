@@ -222,6 +222,43 @@ async def test_limits_by_hour_and_day_are_shown_and_a_refusal_tells_of_the_one_t
     assert found["key"]["tokens_per_hour"]["remaining"] == 500 - used
 
 
+async def test_limits_of_the_workspace_persons_and_tags_refuse_by_name_and_are_shown(served: Served) -> None:
+    key = await served.new_key("of-labels")
+    await served.accounts.change_workspace("of-labels", {"requests_per_day": 4})
+    rates = {"*": {"requests_per_minute": 2}, "support": {"requests_per_hour": 1, "max_in_flight": 3}}
+    await served.accounts.change_project("of-labels/project", {"label_rates": rates})
+    tagged = {"metadata": {"tags": "support"}}
+    told = [
+        (reply.status, reply.json().get("detail", ""), reply.reply_headers["x-ratelimit-limit-requests"])
+        for labels in (
+            {"user": "ada", **tagged},
+            {"user": "bob", **tagged},
+            {"user": "ada"},
+            {"user": "ada"},
+            {},
+        )
+        for reply in [await served.chat(key=key, **labels).run()]
+    ]
+    assert [(status, limit) for status, _, limit in told] == [
+        (200, "2"),
+        (429, "1"),
+        (200, "2"),
+        (429, "2"),
+        (200, "4"),
+    ]
+    assert told[1][1].startswith("tag support rate limit exceeded: 1 requests an hour")
+    assert told[3][1].startswith("person rate limit exceeded: 2 requests a minute")
+    found = await limits(served, key)
+    assert found["workspace"]["requests_per_day"]["remaining"] == 1
+    assert found["label_rates"].keys() == rates.keys()
+    of_each, of_tag = found["label_rates"]["*"], found["label_rates"]["support"]
+    assert (of_each["requests_per_minute"]["limit"], of_each["requests_per_minute"]["remaining"]) == (2, 2)
+    assert (of_tag["requests_per_hour"]["remaining"], of_tag["max_in_flight"]) == (0, {"limit": 3})
+    assert (await served.chat(key=key).run()).status == 200
+    refused = await served.chat(key=key).run()
+    assert refused.json()["detail"].startswith("workspace rate limit exceeded: 4 requests a day")
+
+
 async def test_a_keys_own_limits_are_beside_those_of_its_project(served: Served) -> None:
     terms = KeyTerms(limits=ProjectLimits(requests_per_minute=7), spend_limit_nano_usd=10**9)
     _, key = await served.accounts.keys.create(

@@ -253,13 +253,16 @@ def test_projects_and_keys_have_limits_by_hour_and_day(on: Pith) -> None:
     [
         (
             ("workspace", "set", "acme"),
-            "--limit-usd, --monthly-limit-usd, --billing/--no-billing, --time-zone",
+            "--limit-usd, --monthly-limit-usd, --billing/--no-billing, --time-zone, --requests-per-minute, "
+            "--tokens-per-minute, --max-in-flight, --requests-per-hour, --requests-per-day, --tokens-per-hour, "
+            "--tokens-per-day",
         ),
         (
             ("project", "set", "acme/p"),
             "--metered/--no-metered, --requests-per-minute, --tokens-per-minute, --max-in-flight, "
             "--requests-per-hour, --requests-per-day, --tokens-per-hour, --tokens-per-day, --weight, "
-            "--compression, --proof/--no-proof, --person-required/--no-person-required, --allowed-tags",
+            "--compression, --proof/--no-proof, --person-required/--no-person-required, --allowed-tags, "
+            "--label-rates",
         ),
     ],
 )
@@ -269,6 +272,19 @@ def test_a_set_without_options_says_what_to_give(on: Pith, arguments: tuple[str,
     done = on(*arguments)
     assert done.code == 2
     assert done.complaint() == f"nothing to change: give one or more of {options}"
+
+
+def test_limits_of_a_workspace_and_of_labels_are_set_and_lifted(on: Pith) -> None:
+    made = on("workspace", "create", "acme", "--requests-per-day", 9, "--json").json()
+    assert (made["requests_per_day"], made["max_in_flight"]) == (9, None)
+    changed = on("workspace", "set", "acme", "--requests-per-day", 0, "--max-in-flight", 3, "--json").json()
+    assert (changed["requests_per_day"], changed["max_in_flight"]) == (None, 3)
+    rates = {"*": {"requests_per_minute": 20}, "support": {"tokens_per_day": 100000}}
+    project = on("project", "create", "acme", "p", "--label-rates", json.dumps(rates), "--json").json()
+    assert project["label_rates"] == rates
+    assert on("project", "set", "acme/p", "--label-rates", "none", "--json").json()["label_rates"] is None
+    for wrong in ("{", "[]", '{"*": {"requests": 1}}'):
+        assert on("project", "set", "acme/p", "--label-rates", wrong).code != 0
 
 
 def test_a_project_is_made_and_told_to_promise_its_usage(on: Pith) -> None:

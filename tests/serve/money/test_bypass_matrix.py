@@ -70,7 +70,7 @@ WITHOUT_A_KEY = {
 }
 # Settings and facts of accounts that refuse nothing.
 NO_LIMITS = {
-    "workspace": {"id", "name", "created_at", "time_zone", "month"}
+    "workspace": {"id", "name", "created_at", "time_zone", "month", "weight"}
     | {f"{part}_nano_usd" for part in ("posted", "held", "month_posted", "collected", "credited")},
     # Its weight is a share of what is busy, and whether it is metered a kind of key here.
     "project": {"id", "workspace_id", "name", "created_at", "compression", "size_step", "proof"}
@@ -79,9 +79,9 @@ NO_LIMITS = {
     | {"balance", "weight"},
 }
 # Their fields stand beside the others'.
-PARTS = {"limits", "terms", "powers"}
+PARTS = {"limits", "label_rates", "terms", "powers"}
 SETTINGS: dict[str, tuple[Any, ...]] = {
-    "workspace": (Workspace,),
+    "workspace": (Workspace, ProjectLimits),
     "project": (Project, ProjectLimits),
     "key": (KeyRecord, KeyTerms, ProjectLimits, KeyPowers),
 }

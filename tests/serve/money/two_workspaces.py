@@ -61,8 +61,9 @@ OWNED = {
     "limit_alerts": "workspace_id = :w",
     "budgets": "workspace_id = :w",
     "budget_counters": "budget_id IN (SELECT id FROM budgets WHERE workspace_id = :w)",
-    "rate_counters": "EXISTS (SELECT 1 FROM projects p LEFT JOIN api_keys k ON k.project_id = p.id WHERE "
-    "p.workspace_id = :w AND (rate_counters.id LIKE p.id || ':%' OR rate_counters.id LIKE 'key:' || k.id || ':%'))",
+    "rate_counters": "rate_counters.id LIKE :w || ':%' OR EXISTS (SELECT 1 FROM projects p LEFT JOIN api_keys k "
+    "ON k.project_id = p.id WHERE p.workspace_id = :w AND (rate_counters.id LIKE p.id || ':%' OR "
+    "rate_counters.id LIKE 'key:' || k.id || ':%'))",
 }
 
 

@@ -511,6 +511,23 @@ def test_an_adjustment_of_unknown_outcome_names_the_key_to_ask_again_with(
     assert len(ops.read("adjustments", workspace="unsure")["data"]) == 1
 
 
+def test_limits_of_workspaces_persons_and_tags_are_set_shown_and_lifted(ops: Ops) -> None:
+    made = ops.made("workspaces", name="rated", requests_per_day=9, max_in_flight=2)
+    assert (made["requests_per_day"], made["max_in_flight"], made["tokens_per_hour"]) == (9, 2, None)
+    change = {"requests_per_day": None, "tokens_per_hour": 5}
+    changed = ops.admin.patch("/admin/v1/workspaces/rated", json=change).json()
+    assert (changed["requests_per_day"], changed["max_in_flight"], changed["tokens_per_hour"]) == (None, 2, 5)
+    rates = {"*": {"requests_per_minute": 20}, "support": {"tokens_per_day": 100_000}}
+    asked = {**rates, "support": {**rates["support"], "max_in_flight": None}}
+    project = ops.made("projects", workspace="rated", name="p", label_rates=asked)
+    assert project["label_rates"] == rates
+    path = f"/admin/v1/projects/{project['id']}"
+    assert ops.admin.patch(path, json={"weight": 2}).json()["label_rates"] == rates
+    for wrong in ({"*": {"weight": 2}}, {"*": {"tokens_per_day": 0}}, {"a b": {}}, {"*": 5}):
+        assert ops.admin.patch(path, json={"label_rates": wrong}).status_code == 422
+    assert ops.admin.patch(path, json={"label_rates": None}).json()["label_rates"] is None
+
+
 def test_budgets_are_set_changed_listed_and_removed(ops: Ops) -> None:
     ops.made("workspaces", name="frugal", time_zone="Asia/Kolkata")
     project = ops.made("projects", workspace="frugal", name="p")

@@ -13,7 +13,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from billing.accounts.keys import KeyTerms
-from billing.caller import NO_LIMITS, ProjectLimits
+from billing.caller import EACH_PERSON, NO_LIMITS, ProjectLimits
 from billing.ledger.budget_settings import SCOPES
 from billing.periods import PERIODS
 from tests.serve.money.bypass.shapes import CHAT_NANO_USD, CHAT_TOKENS, CHAT_USD, TAG, Json, Shape
@@ -89,7 +89,7 @@ class Limit:
     @property
     def spenders(self) -> tuple[Kind, ...]:
         """Keys whose chats use it up for all: of rotated ones the other."""
-        if self.cause in ("money", "billing"):
+        if self.cause in ("money", "billing") or self.workspace:
             return ("plain", "rotated, the new") if self.is_of_keys else ("plain",)
         return ("plain", "rotated, the new", "unmetered") if self.is_of_keys else ("plain", "unmetered")
 
@@ -117,6 +117,8 @@ SPEND_LIMITS = {
     "spend_limit_nano_usd": "spend limit",
     "monthly_limit_nano_usd": r"spend limit of this calendar month \(UTC\)",
 }
+# The labels that rates may be of, and how a refusal names them.
+RATE_LABELS = {EACH_PERSON: "person", TAG: f"tag {TAG}"}
 # What each rate is set to, and how its refusal names it.
 RATES = {
     "requests_per_minute": (1, "1 requests a minute"),
@@ -145,6 +147,15 @@ def rate_limits() -> Iterator[Limit]:
         if name.startswith("tokens"):
             ways["spares"] = _counts_no_tokens
         yield Limit(f"project {name}", "rate", f"^project rate .*: {words}", project=limits, **ways)
+        yield Limit(
+            f"workspace {name}", "rate", f"^workspace rate .*: {words}", workspace={name: most}, **ways
+        )
+        for label, whose in RATE_LABELS.items():
+
+            async def setting(account: Account, rates: Json = {label: {name: most}}) -> None:  # noqa: B006
+                await account.change_projects(label_rates=rates)
+
+            yield Limit(f"{whose} {name}", "rate", f"^{whose} rate .*: {words}", setting=setting, **ways)
         ways |= {"key": KeyTerms(limits=limits), "is_of_keys": True}
         yield Limit(f"key {name}", "rate", f"^API key rate .*: {words}", **ways)
 
