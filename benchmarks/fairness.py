@@ -45,7 +45,7 @@ class Round:
     # Of the streams: tokens that came while the second project asked.
     stream_events: int = 0
     seconds: float = 0.0
-    # Their events a second before it did.
+    # Their events a second without it, before and after.
     streams_alone: float = 0.0
 
     @property
@@ -164,10 +164,12 @@ async def measure(options: argparse.Namespace, until: ExitStack) -> list[Round]:
         for _ in range(options.rounds):
             found = Round(quiet_ms=await ask(options, other))
             async with streaming(options, server.target) as streams:
-                found.streams_alone = await rate_alone(streams)
+                before_it = await rate_alone(streams)
                 began, before = time.perf_counter(), streams.events
                 found.beside_ms = await ask(options, other)
                 found.seconds, found.stream_events = time.perf_counter() - began, streams.events - before
+                # Longer contexts take longer steps: what they have alone falls meanwhile.
+                found.streams_alone = (before_it + await rate_alone(streams)) / 2
             rounds.append(found)
             progress.advance(task)
     return rounds

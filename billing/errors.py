@@ -97,7 +97,8 @@ class QuotaExceeded(BillingError):
 class BudgetExceeded(QuotaExceeded):
     """The worst case of this request would exceed a budget in its present period. Nothing was held.
 
-    `resets_at` is in the time zone of the period; None: it never ends. `at_end` is the budget's, for chats."""
+    `resets_at` is in the time zone of the period; None: it never ends. `at_end` is the budget's, for chats;
+    `is_early`: so much of it is committed that they are to land, though there may be room."""
 
     def __init__(
         self,
@@ -110,8 +111,10 @@ class BudgetExceeded(QuotaExceeded):
         committed_nano_usd: int,
         wanted_nano_usd: int,
         at_end: str = "refuse",
+        is_early: bool = False,
     ) -> None:
-        self.whose, self.budget_id, self.resets_at, self.at_end = whose, budget_id, resets_at, at_end
+        self.whose, self.budget_id, self.resets_at = whose, budget_id, resets_at
+        self.at_end, self.is_early = at_end, is_early
         super().__init__(
             span=span,
             limit_nano_usd=limit_nano_usd,

@@ -38,6 +38,8 @@ class Hold:
     # Whom and what it is for: a keyed hash, and tags with commas between.
     person: str | None = None
     tags: str | None = None
+    # Whether it is to be refused where a budget would have it land.
+    may_land: bool = False
 
     @property
     def status(self) -> MeteringStatus:

@@ -19,7 +19,7 @@ from billing.accounts.keys import check_spend_limit
 from billing.caller import EACH_PERSON
 from billing.errors import InvalidAccount, UnknownAccount
 from billing.labels import TAG_WORDS, is_tag
-from billing.ledger.budgets import FOUND, BudgetState, label_subject, look_again, states
+from billing.ledger.budgets import FOUND, REFUSE, BudgetState, label_subject, look_again, states
 from billing.periods import PeriodKind
 from billing.store.budget_tables import budget_counters, budgets
 from billing.store.database import Database
@@ -63,17 +63,24 @@ class Budgets:
         *,
         tag: str | None = None,
         at_end: str | None = None,
+        land_from_percent: int | None = None,
         now: datetime,
     ) -> BudgetState:
         """Of the workspace, project or key with this id or name, or of the project's persons or its tag. It counts from
         when it is first set, and goes on counting where its limit is changed. `at_end` says what becomes of a chat that
-        it has no room for; None: as before, at first `refuse`. Raises `InvalidAccount`."""
+        it has no room for, from `land_from_percent` of the limit on already; None: as before, at first `refuse` and
+        100. Raises `InvalidAccount`."""
         if (scope == "tag") != (tag is not None) or (tag is not None and not is_tag(tag)):
             raise InvalidAccount(f"tag: a budget of a tag, and no other, names one of {TAG_WORDS}")
         check_spend_limit("limit_nano_usd", limit_nano_usd)
         if at_end is not None and _AT_END.fullmatch(at_end) is None:
             raise InvalidAccount(f"at_end: {at_end!r} is none of refuse, flex and model:ID")
-        values = {"limit_nano_usd": limit_nano_usd} | ({} if at_end is None else {"at_end": at_end})
+        if land_from_percent is not None and not 1 <= land_from_percent <= 100:
+            raise InvalidAccount(f"land_from_percent: {land_from_percent} is not between 1 and 100")
+        if at_end == REFUSE:
+            land_from_percent = land_from_percent or 100
+        asked = {"at_end": at_end, "land_from_percent": land_from_percent}
+        values = {"limit_nano_usd": limit_nano_usd} | {n: to for n, to in asked.items() if to is not None}
         setting = partial(_set, scope=scope, of=of, tag=tag, period=period, values=values)
         return await self.database.write(partial(setting, actor=self.actor, now=now))
 
@@ -122,6 +129,10 @@ def _set(
         if before.limit_nano_usd != values["limit_nano_usd"]:
             look_again(connection, before.id)
     after = connection.execute(same).one()
+    if after.at_end == REFUSE and after.land_from_percent != 100:
+        raise InvalidAccount(
+            "land_from_percent: at_end is refuse, so nothing lands; give flex or model:ID, or 100"
+        )
     changed = {name: [was, to] for name, to in values.items() if (was := getattr(before, name, None)) != to}
     if changed:
         _note(connection, "budget.set", after, changed, actor, now)

@@ -18,6 +18,7 @@ from sqlalchemy import (
     Insert,
     Row,
     String,
+    and_,
     bindparam,
     case,
     delete,
@@ -39,11 +40,13 @@ from billing.store.statements import DIALECTS, PrecompiledStatement, in_parts, i
 
 # What becomes of a chat that a budget has no room for: it is refused, or goes on in this tier or at the named model.
 REFUSE, FLEX, MODEL = "refuse", "flex", "model:"
+_UNBOUNDED = 2**63 - 1
 
 _b, _c = budgets.c, budget_counters.c
 _key = api_keys.alias("budgeted")
 _amount: ColumnElement[int] = bindparam("amount", type_=BigInteger)
 _limit: ColumnElement[int] = bindparam("limit", type_=BigInteger)
+_committed = _c.posted_nano_usd + _c.held_nano_usd
 _began: ColumnElement[float] = bindparam("began", type_=Double)
 _of_key = select(func.coalesce(_key.c.budget_key_id, _key.c.id)).where(_key.c.id == bindparam("key"))
 _COUNTED = or_(_b.subject.in_(bindparam("subjects", expanding=True)), _b.subject == _of_key.scalar_subquery())
@@ -69,7 +72,7 @@ def _reserving(dialect: str) -> Insert:
     new = inserting(dialect, budget_counters).from_select(list(row), first)
     reserving: Insert = new.on_conflict_do_update(
         index_elements=["id"],
-        where=_c.posted_nano_usd + _c.held_nano_usd + _amount <= _limit,
+        where=and_(_committed + _amount <= _limit, _committed < bindparam("below", type_=BigInteger)),
         set_={
             "held_nano_usd": _c.held_nano_usd + _amount,
             "began_at": case((_began < _c.began_at, _began), else_=_c.began_at),
@@ -119,6 +122,7 @@ class Spender:
     # As in `Hold`.
     person: str | None = None
     tags: str | None = None
+    may_land: bool = False
 
     def parameters(self) -> dict[str, Any]:
         subjects = [self.workspace_id, self.project_id]
@@ -136,14 +140,16 @@ def label_subject(project_id: str, label: str) -> str:
 
 def reserve(connection: Connection, of: Spender, amount_nano_usd: int, event_id: str) -> str | None:
     """Holds the amount in the present period of each budget; returns what the hold is to remember, None where there is
-    no budget. Raises `BudgetExceeded`, of one that refuses if any does; then the transaction is to be rolled back."""
+    no budget. Raises `BudgetExceeded`, of one that refuses if any does, else of one that has no room; then the
+    transaction is to be rolled back."""
     taken, refusals = [], []
     for counter in _counters(connection, of):
-        if not _reserved(connection, counter, amount_nano_usd, counter.budget.limit_nano_usd, event_id):
-            refusals.append(_refusal(connection, counter, amount_nano_usd))
+        limit, below = counter.budget.limit_nano_usd, _lands_from(counter.budget, of)
+        if not _reserved(connection, counter, amount_nano_usd, limit, event_id, below):
+            refusals.append(_refusal(connection, counter, amount_nano_usd, below))
         taken.append(counter.id)
     if refusals:
-        raise min(refusals, key=lambda refusal: refusal.at_end != REFUSE)
+        raise min(refusals, key=lambda refusal: (refusal.at_end != REFUSE, refusal.is_early))
     return stored(taken)
 
 
@@ -151,7 +157,7 @@ def present(connection: Connection, of: Spender, event_id: str) -> list[str]:
     """The present periods of the budgets, for a charge whose hold is gone."""
     counters = _counters(connection, of)
     for counter in counters:
-        _reserved(connection, counter, 0, 2**63 - 1, event_id)
+        _reserved(connection, counter, 0, _UNBOUNDED, event_id)
     return [counter.id for counter in counters]
 
 
@@ -204,14 +210,29 @@ def _counters(connection: Connection, of: Spender) -> list[_Counter]:
     return [_Counter.of(budget, of.person) for budget in connection.execute(_FOR, of.parameters())]
 
 
-def _reserved(connection: Connection, counter: _Counter, amount: int, limit: int, event_id: str) -> bool:
-    """Whether the limit had room."""
+def _lands_from(budget: Row[Any], of: Spender) -> int:
+    """Once so much is committed, theirs land."""
+    if not of.may_land or budget.at_end == REFUSE or budget.land_from_percent == 100:
+        return _UNBOUNDED
+    return -(-int(budget.limit_nano_usd) * int(budget.land_from_percent) // 100)
+
+
+def _reserved(
+    connection: Connection,
+    counter: _Counter,
+    amount: int,
+    limit: int,
+    event_id: str,
+    below: int = _UNBOUNDED,
+) -> bool:
+    """Whether the limit had room, and less than `below` was committed."""
     ends = counter.period.ends_at
     parameters = {
         "counter": counter.id,
         "budget": counter.budget.id,
         "amount": amount,
         "limit": limit,
+        "below": below,
         # The id was made earlier, and by another clock: it tells whether its event is archived.
         "began": min(counter.budget.now_s, second_of(event_id)),
         "ends": None if ends is None else ends.timestamp(),
@@ -219,8 +240,10 @@ def _reserved(connection: Connection, counter: _Counter, amount: int, limit: int
     return _RESERVE[connection.dialect.name].count(connection, parameters) == 1
 
 
-def _refusal(connection: Connection, counter: _Counter, wanted: int) -> BudgetExceeded:
-    committed = select(_c.posted_nano_usd + _c.held_nano_usd).where(_c.id == counter.id)
+def _refusal(connection: Connection, counter: _Counter, wanted: int, below: int) -> BudgetExceeded:
+    asked = select(_committed).where(_c.id == counter.id)
+    committed = int(connection.execute(asked).scalar() or 0)
+    is_early = committed >= below
     budget, ends = counter.budget, counter.period.ends_at
     tag = tag_of(budget)
     return BudgetExceeded(
@@ -228,10 +251,11 @@ def _refusal(connection: Connection, counter: _Counter, wanted: int) -> BudgetEx
         budget_id=budget.id,
         span=budget.period,
         resets_at=None if ends is None else ends.astimezone(time_zone(budget.time_zone)),
-        limit_nano_usd=budget.limit_nano_usd,
-        committed_nano_usd=int(connection.execute(committed).scalar() or 0),
+        limit_nano_usd=below if is_early else budget.limit_nano_usd,
+        committed_nano_usd=committed,
         wanted_nano_usd=wanted,
         at_end=budget.at_end,
+        is_early=is_early,
     )
 
 
@@ -257,6 +281,7 @@ class BudgetState:
     resets_at: datetime | None
     created_at: datetime
     at_end: str
+    land_from_percent: int
     tag: str | None = None
 
     @property
@@ -266,7 +291,17 @@ class BudgetState:
         return self.limit_nano_usd - self.used_nano_usd - self.held_nano_usd
 
 
-_STATED = ("id", "workspace_id", "scope", "period", "time_zone", "limit_nano_usd", "created_at", "at_end")
+_STATED = (
+    "id",
+    "workspace_id",
+    "scope",
+    "period",
+    "time_zone",
+    "limit_nano_usd",
+    "created_at",
+    "at_end",
+    "land_from_percent",
+)
 
 
 def states(connection: Connection, found: Sequence[Row[Any]], person: str | None = None) -> list[BudgetState]:

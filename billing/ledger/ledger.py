@@ -123,9 +123,10 @@ class Ledger:
         request_id: str,
         now: datetime,
         route: str | None = None,
+        may_land: bool = False,
     ) -> Hold:
         """Sets the worst case aside, in the ledger or, while that is down, in the workspace's allowance. `route` says
-        in the usage event what was asked.
+        in the usage event what was asked; what `may_land` is refused where a budget would have it land.
 
         Raises `QuotaExceeded`, `BillingDisabled`, `InvalidKey` (the workspace was revoked), `ClockBehind`,
         `LedgerUnavailable` or `SpoolFull`, and then nothing is held.
@@ -144,6 +145,7 @@ class Ledger:
             route=route,
             person=caller.person,
             tags=",".join(caller.tags) or None,
+            may_land=may_land,
         )
         if not caller.metered:
             return hold

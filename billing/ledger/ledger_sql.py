@@ -6,7 +6,7 @@ and held exceed a limit (docs/adr/0010-posted-within-the-limit.md).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import (
@@ -184,7 +184,8 @@ def open_hold(connection: Connection, hold: Hold, *, owner: str, lease_s: float)
         balances.reserve(connection, hold.key_id, hold.amount_nano_usd, month)
     counted = None
     if has_budgets:
-        counted = budgets.reserve(connection, _spender(hold), hold.amount_nano_usd, hold.event_id)
+        spender = replace(_spender(hold), may_land=hold.may_land)
+        counted = budgets.reserve(connection, spender, hold.amount_nano_usd, hold.event_id)
     _HOLD.count(
         connection,
         {

@@ -38,6 +38,8 @@ budgets = Table(
     Column("created_at", UtcDateTime, nullable=False),
     # What becomes of a chat that it has no room for: `refuse`, `flex` or `model:…`.
     Column("at_end", String(160), nullable=False, server_default="refuse"),
+    # Where that is not `refuse`: chats that may land do so once so much is posted or held.
+    Column("land_from_percent", Integer, nullable=False, server_default="100"),
     UniqueConstraint("subject", "period"),
     Index("ix_budgets_workspace_id", "workspace_id"),
     Index("ix_budgets_created_at", "created_at", "id"),

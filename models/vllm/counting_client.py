@@ -22,7 +22,7 @@ from models.engine import EngineChunk, EngineRequest, TokenUsage
 from models.grammar.trials import GrammarTrials, Kind, TrialTerms, TrialTurns
 from models.vllm.going_on import going_on_from
 from models.vllm.insides import StructuredOutputOptions, any_whitespace, ended_choices, grammar_key, states_of
-from models.vllm.lending import PAUSED, RUNS
+from models.vllm.lending import FIRST, PAUSED, RUNS
 
 
 def _future() -> asyncio.Future[None]:
@@ -354,7 +354,7 @@ class CountingClient:
         meter.hand_over(prompt, sampling_params)
         if request.said:
             prompt, sampling_params = going_on_from(prompt, sampling_params, request.said)
-        options["priority"] = PAUSED if request_id in self.paused else RUNS
+        options["priority"] = self._priority(request_id)
         if request.trace_headers:
             options["trace_headers"] = request.trace_headers
         generating = self._client.generate(prompt, sampling_params, request_id, **options)
@@ -369,8 +369,14 @@ class CountingClient:
         change(engine_ids)
         known = [state.request_id for one in engine_ids for state in states_of(self._client, one)]
         if known:
-            priority = PAUSED if paused else RUNS
+            priority = self._priority(engine_ids[0])
             await self._client.engine_core.call_utility_async("set_priorities", known, priority)
+
+    def _priority(self, request_id: str) -> int:
+        if request_id in self.paused:
+            return PAUSED
+        request = self.requests.get(request_id)
+        return FIRST if request is not None and request.tier == "priority" else RUNS
 
     @property
     def uncounted(self) -> Any:

@@ -1,15 +1,15 @@
 """Pauses of requests whose places others are owed, by vLLM's own preemption.
 
 A request to be paused gets the priority `PAUSED`, behind all others. It goes on until another has waited for a
-moment; then vLLM takes it out of the batch. Its tokens stay, as do most of its blocks in the prefix cache, and it goes
-on where it was when nobody else waits or it is told to keep its places.
+moment, or one of the tier `priority` comes; then vLLM takes it out of the batch. Its tokens stay, as do most of its
+blocks in the prefix cache, and it goes on where it was when nobody else waits or it is told to keep its places.
 """
 
 import time
 from collections.abc import Sequence
 from typing import Any
 
-RUNS, PAUSED = 0, 1
+FIRST, RUNS, PAUSED = -1, 0, 1
 # A place often comes back by itself within this time.
 TAKE_BACK_AFTER_S = 0.1
 
@@ -47,12 +47,17 @@ def reorder(scheduler: Any, request_ids: Sequence[str], priority: int) -> None:
 
 
 def take_back(scheduler: Any) -> None:
-    """Preempt as many that are to be paused, the newest first, as others have waited for."""
+    """Preempt as many that are to be paused, the newest first, as others have waited for; those that go first do not
+    wait."""
     latest = time.time() - TAKE_BACK_AFTER_S
-    if (first := scheduler.waiting.peek_request()).priority == PAUSED or first.arrival_time > latest:
+
+    def is_owed(one: Any) -> bool:
+        return bool(one.priority == FIRST or (one.priority == RUNS and one.arrival_time <= latest))
+
+    if not is_owed(scheduler.waiting.peek_request()):
         return
     free = scheduler.max_num_running_reqs - len(scheduler.running)
-    owed = sum(one.priority != PAUSED and one.arrival_time <= latest for one in scheduler.waiting)
+    owed = sum(map(is_owed, scheduler.waiting))
     paused = [one for one in scheduler.running if one.priority == PAUSED]
     paused.sort(key=lambda one: one.arrival_time, reverse=True)
     for request in paused[: max(0, owed - free)]:

@@ -171,6 +171,7 @@ class Budget(_Answer):
     period: PeriodKind
     time_zone: str
     at_end: str = Field(description="For a chat that it has no room for: `refuse`, `flex` or `model:ID`.")
+    land_from_percent: int = Field(description="Chats land from so much of it on, spent or held.")
 
 
 class UsageSums(BaseModel):
@@ -383,7 +384,6 @@ def limits_in_force(
     money = {name: getattr(spending, name) for name in ("billing_enabled", "total", "month")}
     return Limits.model_validate(
         {
-            "object": "limits",
             "key": own | _rates(caller.key_limits, states, "key"),
             "project": _rates(caller.limits, states, "project"),
             "workspace": money | _rates(caller.workspace_limits, states, "workspace"),

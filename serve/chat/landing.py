@@ -27,41 +27,61 @@ async def open_or_land(
     service: ChatService, chat: PreparedChat, admitted: Admitted, client: Client
 ) -> AsyncIterator[EngineReply]:
     """`ChatService.open`; where a budget refuses that, once more as another chat, which is compressed, counted, held
-    and charged as if it had been asked for. Raises the refusal where that cannot be."""
+    and charged as if it had been asked for. Where that cannot be it goes on as it was asked, if the budget has room;
+    else raises the refusal."""
+    admitted.may_land = True
     async with AsyncExitStack() as stack:
         try:
             answer = await stack.enter_async_context(service.open(chat, admitted, client))
         except BudgetExceeded as refused:
+            admitted.may_land = False
             if refused.at_end == REFUSE:
                 raise
             try:
-                landed = await _landed(service, chat, admitted, refused.at_end)
-                answer = await stack.enter_async_context(service.open(landed, admitted, client))
-                await _check_room(landed, answer.held)
+                answer = await stack.enter_async_context(
+                    _landed(service, chat, admitted, client, refused.at_end)
+                )
             except _NO_LANDING as reason:
                 logger.info("budget %s: no landing as %s: %s", refused.budget_id, refused.at_end, reason)
-                raise refused from reason
-            offers = ("asked", chat.request), ("given", landed.request)
-            answer.landing = {name: {"model": of.model_id, "service_tier": of.tier} for name, of in offers}
-            record = current_record()
-            record.model, record.error = landed.model.id, None
+                if not refused.is_early:
+                    raise refused from reason
+                answer = await stack.enter_async_context(service.open(chat, admitted, client))
+            current_record().error = None
         yield answer
 
 
-async def _landed(service: ChatService, chat: PreparedChat, admitted: Admitted, at_end: str) -> PreparedChat:
-    """The chat as it is to go on, at its price, with the id and the form of what was asked."""
-    elsewhere = {"options": {**chat.asked.options, "service_tier": FLEX}}
-    asked = replace(chat.asked, **(elsewhere if at_end == FLEX else {"model": at_end.removeprefix(MODEL)}))
-    landed, first = service.prepare(admitted.caller, asked, most_bytes=chat.most_bytes), chat.request
-    if ("tools" in landed.request.options) != ("tools" in first.options):
-        raise UnsupportedOption("tools", f"{chat.model.id} treats them otherwise")
+@asynccontextmanager
+async def _landed(
+    service: ChatService, chat: PreparedChat, admitted: Admitted, client: Client, at_end: str
+) -> AsyncIterator[EngineReply]:
+    """The chat as it is to go on, at its price. The limits a minute have counted it already."""
+    landed = _elsewhere(service, chat, admitted, at_end)
     caller = service.at_tier(admitted.caller, landed)
     prices = await service.admissions.prices.of(caller.price_terms)
     if not price_of(prices, landed.model.id).is_below(price_of(admitted.prices, chat.model.id)):
         raise UnsupportedOption("at_end", f"it is not cheaper than {chat.model.id}")
     tokens = service.terms(landed)
     tokens.shrink()
-    admitted.land(caller, prices, tokens)
+    asked = f"landed:{admitted.asked}"
+    there = replace(admitted, caller=caller, prices=prices, parts=[tokens], asked=asked, used_tokens=0)
+    try:
+        async with service.open(landed, there, client) as answer:
+            await _check_room(landed, answer.held)
+            offers = ("asked", chat.request), ("given", landed.request)
+            answer.landing = {name: {"model": of.model_id, "service_tier": of.tier} for name, of in offers}
+            current_record().model = landed.model.id
+            yield answer
+    finally:
+        admitted.used_tokens += there.used_tokens
+
+
+def _elsewhere(service: ChatService, chat: PreparedChat, admitted: Admitted, at_end: str) -> PreparedChat:
+    """With the id and the form of what was asked."""
+    options = {"options": {**chat.asked.options, "service_tier": FLEX}}
+    asked = replace(chat.asked, **(options if at_end == FLEX else {"model": at_end.removeprefix(MODEL)}))
+    landed, first = service.prepare(admitted.caller, asked, most_bytes=chat.most_bytes), chat.request
+    if ("tools" in landed.request.options) != ("tools" in first.options):
+        raise UnsupportedOption("tools", f"{chat.model.id} treats them otherwise")
     request = replace(landed.request, request_id=first.request_id, form_options=first.form_options)
     return replace(landed, request=request)
 

@@ -133,16 +133,14 @@ class Admitted:
     prices: PriceList
     limits: LimitState
     used_tokens: int = 0
+    # Whether it is refused where a budget would have it land.
+    may_land: bool = False
 
     @property
     def route(self) -> str:
         """As the usage event has it: what was asked, of a line of a batch and in another service tier too."""
         how = "batch" if self.caller.background else self.caller.tier
         return f"{how}:{self.asked}" if how else self.asked
-
-    def land(self, caller: Caller, prices: PriceList, part: TokenTerms) -> None:
-        """Go on as another chat, at these prices of the caller's. The limits a minute have counted it already."""
-        self.caller, self.prices, self.parts, self.asked = caller, prices, [part], f"landed:{self.asked}"
 
     def reply_headers(self, status: MeteringStatus) -> dict[str, str]:
         """The reply headers on money: whether its usage is on record, and what is left of the limits."""
@@ -211,7 +209,9 @@ class Admitted:
         refused: QuotaExceeded | None = None
         while True:
             price = price_of(self.prices, tokens.model_id)
-            terms = HoldTerms(self.caller, price, self.prices.version, self.request_id, tokens, self.route)
+            terms = HoldTerms(
+                self.caller, price, self.prices.version, self.request_id, tokens, self.route, self.may_land
+            )
             try:
                 hold, most = await hold_worst_case(self.admissions.ledger, terms, clock=self.admissions.clock)
                 return terms, hold, most

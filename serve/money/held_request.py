@@ -92,6 +92,7 @@ class HoldTerms:
     tokens: TokenTerms
     # What was asked, as the usage event has it.
     route: str | None = None
+    may_land: bool = False
 
     def amount_nano_usd(self, most: MostTokens) -> int:
         """The most that the request can cost with that many tokens."""
@@ -111,6 +112,7 @@ async def open_hold(
         request_id=terms.request_id,
         now=clock(),
         route=terms.route,
+        may_land=terms.may_land,
     )
 
 

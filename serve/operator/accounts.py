@@ -205,6 +205,7 @@ class Budget(View):
     remaining_usd: ShortUsd | None
     resets_at: At | None = Field(description="null: never.")
     at_end: str = Field(description="For a chat that it has no room for: `refuse`, `flex` or `model:ID`.")
+    land_from_percent: int = Field(description="Chats land from so much of it on, spent or held.")
     created_at: At
 
 

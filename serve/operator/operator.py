@@ -134,9 +134,9 @@ class Operator:
         return views.Key.row(await self.accounts.keys.revoke(key, now=self.now))
 
     async def set_budget(
-        self, scope: BudgetScope, of: str, period: PeriodKind, limit_nano_usd: int, **how: str | None
+        self, scope: BudgetScope, of: str, period: PeriodKind, limit_nano_usd: int, **how: Any
     ) -> Record:
-        """`how`: its `tag` and `at_end`."""
+        """`how`: its `tag`, `at_end` and `land_from_percent`."""
         setting = Budgets(self.database, self.actor).set(
             scope, of, period, limit_nano_usd, now=self.now, **how
         )

@@ -23,6 +23,9 @@ class BudgetSetting(AdminBody):
     at_end: str | None = Field(
         None, max_length=160, description="For a chat that it has no room for: `refuse`, `flex`, `model:ID`."
     )
+    land_from_percent: int | None = Field(
+        None, description="Chats land from so much of it on, spent or held (1 to 100); at first 100."
+    )
 
 
 def budget_routes() -> APIRouter:
@@ -35,7 +38,8 @@ def budget_routes() -> APIRouter:
         named = body.given("workspace", "project", "key")
         scope, of = scope_of(named, person=body.person, tag=body.tag)
         limit = nano_usd(body.limit_usd) or 0
-        return await admin.set_budget(scope, of, body.period, limit, tag=body.tag, at_end=body.at_end)
+        how = body.given("tag", "at_end", "land_from_percent")
+        return await admin.set_budget(scope, of, body.period, limit, **how)
 
     @routes.get("", **answers(views.Budgets, 404))
     async def list_budgets(

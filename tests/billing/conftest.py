@@ -197,6 +197,7 @@ class Books:
         *,
         now: datetime | None = None,
         request_id: str = "request",
+        may_land: bool = False,
     ) -> Hold:
         now = now or self.clock.moment
         await self.at(now)
@@ -207,6 +208,7 @@ class Books:
             amount_nano_usd=amount_nano_usd,
             request_id=request_id,
             now=now,
+            may_land=may_land,
         )
 
 

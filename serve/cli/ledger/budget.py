@@ -18,6 +18,7 @@ budget_commands = typer.Typer(help="What may be spent in an hour, a day, …", n
 
 OfKey = Annotated[str | None, typer.Option("--key", help="Only this key (id or whole).", autocompletion=keys)]
 Per = Annotated[PeriodKind, typer.Option(help="In the time zone of the workspace; `total`: in all.")]
+LandFrom = Annotated[int | None, typer.Option(help="Chats land from so many percent on; at first 100.")]
 AtEnd = Annotated[str | None, typer.Option(help="Chats without room: refuse (at first), flex, model:ID.")]
 
 
@@ -33,6 +34,7 @@ def set_budget(
     ] = False,
     tag: Annotated[str | None, typer.Option(help="With --project: of its requests with this tag.")] = None,
     at_end: AtEnd = None,
+    land_from_percent: LandFrom = None,
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
 ) -> None:
@@ -49,9 +51,8 @@ def set_budget(
     limit = nano_usd(usd, "--usd")
     if limit is None:
         raise ConfigError("--usd: an amount; pith budget remove ends a budget")
-    made = on_accounts(
-        config, lambda operator: operator.set_budget(scope, of, per, limit, tag=tag, at_end=at_end)
-    )
+    how = {"tag": tag, "at_end": at_end, "land_from_percent": land_from_percent}
+    made = on_accounts(config, lambda operator: operator.set_budget(scope, of, per, limit, **how))
     output.show(made, as_json)
 
 

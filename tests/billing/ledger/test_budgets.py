@@ -82,6 +82,68 @@ async def label_budget(
     return await settings(books).set(scope, caller.project_id, period, limit, tag=tag, now=books.now)
 
 
+async def test_what_may_land_is_refused_from_the_percentage_on_and_nothing_else(books: Books) -> None:
+    caller = await books.new_caller()
+    setting = partial(settings(books).set, "project", caller.project_id, "day", now=books.now)
+    made = await setting(10_000, at_end="flex", land_from_percent=33)
+    assert (made.at_end, made.land_from_percent) == ("flex", 33)
+    with pytest.raises(BudgetExceeded, match=r"budget of \$0.00001 ") as none:
+        await books.hold(caller, 10_001, may_land=True)
+    assert not none.value.is_early and none.value.left_nano_usd == 10_000
+    await books.hold(caller, 3299, may_land=True)
+    # Less than 33% is committed before it.
+    await books.settle(await books.hold(caller, 701, may_land=True), 1)
+    with pytest.raises(BudgetExceeded) as early:
+        await books.hold(caller, 1, may_land=True)
+    found = early.value
+    assert (found.at_end, found.is_early, found.left_nano_usd) == ("flex", True, 0)
+    with pytest.raises(BudgetExceeded) as late:
+        await books.hold(caller, 6701)
+    assert not late.value.is_early and late.value.left_nano_usd == 6700
+    await books.hold(caller, 6700)
+    assert await spent(books, caller) == [(1, 9999)]
+
+
+async def test_of_budgets_that_refuse_and_land_the_strictest_has_the_word(books: Books) -> None:
+    caller = await books.new_caller()
+    kinds: list[tuple[PeriodKind, str, int]] = [
+        ("hour", "flex", 1),
+        ("day", "model:a", 100),
+        ("week", "refuse", 100),
+    ]
+    setting = partial(settings(books).set, "project", caller.project_id, now=books.now)
+    for period, at_end, percent in kinds:
+        await setting(period, 5000 if percent == 1 else 1000, at_end=at_end, land_from_percent=percent)
+    await books.hold(caller, 500)
+    said = {}
+    for week, day in ((1000, 1000), (2000, 1000), (2000, 2000)):
+        await setting("week", week)
+        await setting("day", day)
+        with pytest.raises(BudgetExceeded) as refused:
+            await books.hold(caller, 500 if day == 2000 else 501, may_land=True)
+        said[week, day] = (refused.value.at_end, refused.value.is_early)
+    assert said == {
+        (1000, 1000): ("refuse", False),
+        (2000, 1000): ("model:a", False),
+        (2000, 2000): ("flex", True),
+    }
+
+
+async def test_a_percentage_to_land_from_is_of_a_budget_that_lands(books: Books) -> None:
+    caller = await books.new_caller()
+    setting = partial(settings(books).set, "project", caller.project_id, "day", 1000, now=books.now)
+    for wrong in (0, 101, -5):
+        with pytest.raises(InvalidAccount, match=r"^land_from_percent: .* not between 1 and 100"):
+            await setting(at_end="flex", land_from_percent=wrong)
+    for refusing in ({}, {"at_end": "refuse"}):
+        with pytest.raises(InvalidAccount, match=r"^land_from_percent: at_end is refuse"):
+            await setting(land_from_percent=80, **refusing)
+    assert await settings(books).listed(caller.workspace_id) == []
+    assert (await setting(at_end="flex", land_from_percent=80)).land_from_percent == 80
+    assert (await setting()).land_from_percent == 80
+    assert (await setting(at_end="refuse")).land_from_percent == 100
+
+
 async def test_each_person_of_a_project_has_its_budget(books: Books) -> None:
     caller = await books.new_caller()
     made = await label_budget(books, caller, 2500)
@@ -262,7 +324,7 @@ async def test_what_many_requests_at_once_hold_stays_within_a_budget(books: Book
     assert await spent(books, caller) == [(5000, 0)]
 
 
-async def test_what_exceeds_the_hold_is_charged_as_far_as_the_budget_has_room(books: Books) -> None:
+async def test_what_exceeds_the_hold_is_charged_as_far_as_the_budget_is_early(books: Books) -> None:
     caller = await with_budget(books, 1600)
     settled = await books.settle(await books.hold(caller), 2000)
     assert settled.written_off_nano_usd == 400

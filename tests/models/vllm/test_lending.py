@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from models.vllm.lending import PAUSED, RUNS, TAKE_BACK_AFTER_S, reorder, take_back
+from models.vllm.lending import FIRST, PAUSED, RUNS, TAKE_BACK_AFTER_S, reorder, take_back
 from tests.vendor_source import parameters, text
 
 SCHEDULER = "vllm.v1.core.sched.scheduler"
@@ -90,6 +90,16 @@ def test_none_goes_for_one_that_has_just_come_or_is_paused_itself_or_finds_room(
     scheduler.waiting = FakeQueue([due("d")])
     take_back(scheduler)
     assert not scheduler.preempted
+
+
+def test_one_of_the_tier_priority_does_not_wait_for_its_place() -> None:
+    scheduler = FakeScheduler(running())
+    reorder(scheduler, "ab", PAUSED)
+    scheduler.waiting = FakeQueue()
+    for name, priority in (("default", RUNS), ("priority", FIRST)):
+        scheduler.waiting.add_request(FakeRequest(name, time.time() + 60, priority))
+    take_back(scheduler)
+    assert scheduler.preempted == ["b"] and scheduler.waiting.peek_request().request_id == "priority"
 
 
 def test_nobody_goes_who_was_not_told_to() -> None:

@@ -114,10 +114,11 @@ async def budget(
     *,
     scope: BudgetScope = "project",
     period: PeriodKind = "day",
+    land_from_percent: int | None = None,
 ) -> str:
     of = served.workspace if scope == "workspace" else f"{served.workspace}/project"
     setting = Budgets(served.database, "test").set(
-        scope, of, period, limit, now=datetime.now(UTC), at_end=at_end
+        scope, of, period, limit, now=datetime.now(UTC), at_end=at_end, land_from_percent=land_from_percent
     )
     return (await setting).id
 
@@ -242,6 +243,41 @@ async def test_a_chat_that_cannot_land_is_refused_as_without_a_landing(
     assert len(said) == (at_end != "refuse") and all(f"no landing as {at_end}: " in line for line in said)
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
+async def test_from_the_percentage_on_chats_land_though_there_is_room(served: Served, stream: bool) -> None:
+    await budget(served, 4 * FULL, land_from_percent=50)
+    for _ in range(3):
+        client = await served.chat(stream=stream).run()
+        assert client.status == 200, client.body
+    assert service_of(client)["landing"] == landing("small")
+    paid = [(event.model, event.nano_usd) for event in await charged(served)]
+    assert paid == [("alpha", FULL)] * 2 + [("small", SMALL)]
+    # What is no chat of a model's engine has the whole budget.
+    squeeze = {"query": "Who won?", "input": PASSAGES}
+    assert (await served.post("/v1/compress", squeeze).run()).status == 200
+
+
+@pytest.mark.parametrize("case", [case for case in NOWHERE if case != "refuse"])
+async def test_a_chat_that_cannot_land_goes_on_as_asked_while_there_is_room(
+    served: Served, case: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "pith.chat")
+    at_end, fields = NOWHERE[case]
+    first = await served.chat(**fields).run()
+    (paid,) = await charged(served)
+    limit = 6 * paid.nano_usd
+    id_ = await budget(served, limit, at_end, land_from_percent=1)
+    clients = [await served.chat(**fields).run() for _ in range(7)]
+    statuses = [client.status for client in (first, *clients)]
+    let_in = statuses.index(402)
+    assert let_in >= 3 and statuses == [200] * let_in + [402] * (8 - let_in)
+    assert all("landing" not in service_of(client) for client in clients[: let_in - 1])
+    assert await charged(served) == [paid] * let_in
+    said = [record.getMessage() for record in caplog.records if id_ in record.getMessage()]
+    # The first had nothing before it.
+    assert len(said) == 6 and all(f"no landing as {at_end}: " in line for line in said)
+
+
 async def test_a_key_lands_at_no_model_that_it_may_not_use(served: Served) -> None:
     terms = KeyTerms(powers=KeyPowers(models=frozenset({"alpha"})))
     _, key = await served.accounts.keys.create(
@@ -278,9 +314,10 @@ async def test_limits_that_are_no_budgets_refuse(served: Served) -> None:
     assert (await served.chat().run()).status == 402
 
 
-async def test_a_budget_is_never_passed_whatever_lands_at_once(served: Served) -> None:
+@pytest.mark.parametrize("percent", [100, 30])
+async def test_a_budget_is_never_passed_whatever_lands_at_once(served: Served, percent: int) -> None:
     limit = 2 * FULL + 3 * SMALL
-    await budget(served, limit, "model:small", scope="workspace")
+    await budget(served, limit, "model:small", scope="workspace", land_from_percent=percent)
     clients = await asyncio.gather(*(served.chat().run() for _ in range(12)))
     events = await charged(served)
     assert sum(event.nano_usd for event in events) <= limit

@@ -297,6 +297,8 @@ def test_a_project_is_made_and_told_to_promise_its_usage(on: Pith) -> None:
     day = ("budget", "set", "--project", "acme/p", "--per", "day", "--usd", "1", "--json")
     assert on(*day, "--person").json()["used_usd"] is None
     assert on(*day, "--tag", "a").json()["tag"] == "a"
+    lands = on(*day, "--at-end", "flex", "--land-from-percent", 80).json()
+    assert (lands["at_end"], lands["land_from_percent"]) == ("flex", 80)
     assert on(*day, "--person", "--tag", "a").code == 2
     assert on("project", "set", "acme/p", "--weight", 2, "--json").json()["proof"] is False
 

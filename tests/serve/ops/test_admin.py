@@ -419,6 +419,13 @@ def test_a_page_reads_no_more_rows_than_it_shows(ops: Ops, monkeypatch: pytest.M
         (
             "PUT",
             "budgets",
+            {"workspace": "errors", "period": "day", "limit_usd": 1, "land_from_percent": 80},
+            422,
+            None,
+        ),
+        (
+            "PUT",
+            "budgets",
             {"workspace": "errors", "person": True, "period": "day", "limit_usd": 1},
             422,
             None,
@@ -539,8 +546,9 @@ def test_budgets_are_set_changed_listed_and_removed(ops: Ops) -> None:
     assert (made["subject"], made["limit_usd"], made["used_usd"]) == (project["id"], "1.5", "0")
     assert made["time_zone"] == "Asia/Kolkata" and made["resets_at"].endswith("T18:30:00+00:00")
     assert changed == {**made, "limit_usd": "2", "remaining_usd": "2"} and made["at_end"] == "refuse"
-    landing = ops.admin.put("/admin/v1/budgets", json={**asked, "at_end": "model:small"}).json()
-    assert landing["at_end"] == "model:small"
+    lands = {**asked, "at_end": "model:small", "land_from_percent": 80}
+    landing = ops.admin.put("/admin/v1/budgets", json=lands).json()
+    assert (landing["at_end"], landing["land_from_percent"]) == ("model:small", 80)
     changed = ops.admin.put("/admin/v1/budgets", json={**asked, "limit_usd": "2"}).json()
     assert changed == {**landing, "limit_usd": "2", "remaining_usd": "2"}
     ops.admin.put("/admin/v1/budgets", json={**asked, "period": "total"})
