@@ -7,6 +7,8 @@ import pty
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -107,9 +109,14 @@ while True:
 RELOADED = b"reloaded by signal:SIGHUP\n"
 
 
-def begin(kind: str, stdin: int) -> subprocess.Popen[bytes]:
+@contextmanager
+def begin(kind: str, stdin: int) -> Iterator[subprocess.Popen[bytes]]:
     program = [sys.executable, "-c", PROGRAM, kind]
-    return subprocess.Popen(program, stdin=stdin, stdout=subprocess.PIPE, start_new_session=True)
+    with subprocess.Popen(program, stdin=stdin, stdout=subprocess.PIPE, start_new_session=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def test_in_a_terminal_a_signal_reloads_and_its_end_stops() -> None:
@@ -130,7 +137,6 @@ def test_without_a_terminal_every_signal_reloads() -> None:
         for _ in range(2):
             process.send_signal(signal.SIGHUP)
             assert process.stdout.readline() == RELOADED
-        process.kill()
 
 
 def application(**states: int) -> SimpleNamespace:
