@@ -63,7 +63,8 @@ def write_models(state_dir: Path, broken: Sequence[str], whole: dict[str, Any], 
     if words:
         gone = {"kind": "token_classifier", "checkpoint": str(state_dir / "nowhere"), "threads": 1}
         compressors.append({"id": WORDS, "name": WORDS, "blurb": "It is not there.", **gone})
-    given |= {"models": models, "compression": {"models": compressors}}
+    # All fit at once when they are mended.
+    given |= {"models": models, "compression": {"models": compressors}, "nodes": ["cpu:2-24GB"]}
     config.write_text(yaml.safe_dump(given))
     return config
 
