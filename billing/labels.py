@@ -12,7 +12,8 @@ from billing.errors import BillingError
 
 TAGS_HEADER = "X-Pith-Tags"
 MOST_TAGS = 8
-_TAG = re.compile(r"[A-Za-z0-9._-]{1,32}")
+TAG = r"[A-Za-z0-9._-]{1,32}"
+_TAG = re.compile(TAG)
 TAG_WORDS = "1 to 32 letters, digits, dots, hyphens and underscores"
 
 

@@ -38,7 +38,7 @@ from serve.dialects.openai.responses.response import ResponseRoutes, openai_resp
 from serve.dialects.openai.responses.stored_responses import StoredResponses
 from serve.http.auth import Authenticate, authenticator
 from serve.http.error_dialects import misplaced_response, response_of, right_base
-from serve.http.errors import STATUSES, Problem, http_problem, problem_of, unexpected_problem
+from serve.http.errors import STATUSES, Problem, http_headers, http_problem, problem_of, unexpected_problem
 from serve.http.middleware import (
     BodyLimitMiddleware,
     DialectPathMiddleware,
@@ -287,5 +287,5 @@ async def _answer_http(request: Request, error: Exception) -> Response:
         problem = http_problem(404, f"{detail}; {base.hint}")
         return misplaced_response(problem, base, path, request.state.request_id)
     response = _response(request, http_problem(error.status_code, detail))
-    response.headers.update(error.headers or {})
+    response.headers.update(http_headers(request, error))
     return response

@@ -11,7 +11,7 @@ from sqlalchemy import Column, ColumnElement, Connection, Double, Select, String
 
 from billing.usage import month_of
 
-_MONTH = re.compile(r"(\d{4})-(0[1-9]|1[0-2])")
+MONTH = re.compile(r"([0-9]{4})-(0[1-9]|1[0-2])")
 _CHARS = {"month": 7, "day": 10}
 _PATTERNS = {"month": "YYYY-MM", "day": "YYYY-MM-DD"}
 
@@ -35,7 +35,7 @@ def within(
 
 def month_bounds(month: str) -> tuple[datetime, datetime]:
     """The first moment of a month such as `2026-11`, and that of the next. Raises `ValueError`."""
-    match = _MONTH.fullmatch(month)
+    match = MONTH.fullmatch(month)
     if match is None or not 1 <= int(match[1]) < 9999:
         raise ValueError(f"{month!r} is not a month, such as 2026-11")
     year, number = int(match[1]), int(match[2])

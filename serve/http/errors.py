@@ -7,7 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match, Route
 
 from billing.accounts.keys import ModelNotAllowed, RouteNotAllowed
 from billing.batches.batch import (
@@ -192,6 +195,20 @@ def http_problem(status: int, detail: str) -> Problem:
         {404: "not_found", 405: "method_not_allowed"}.get(status, "http"),
         detail,
     )
+
+
+def http_headers(request: Request, error: HTTPException) -> dict[str, str]:
+    """The headers of HTTP's own error. `Allow` has the methods of all routes of the path: the framework names those of
+    the first one."""
+    headers = dict(error.headers or {})
+    if "Allow" in headers:
+        of_path = (
+            one
+            for one in request.app.routes
+            if isinstance(one, Route) and one.matches(request.scope)[0] != Match.NONE
+        )
+        headers["Allow"] = ", ".join(sorted({method for one in of_path for method in one.methods or ()}))
+    return headers
 
 
 def _issues(error: Exception) -> tuple[list[dict[str, Any]] | None, str | None]:

@@ -30,7 +30,7 @@ from billing.errors import (
 )
 from billing.webhooks.endpoint import InvalidEndpoint, TooManyEndpoints, UnknownEndpoint
 from billing.webhooks.endpoint import UnknownEvent as UnknownWebhookEvent
-from serve.http.errors import STATUSES, Problem, http_problem, problem_of, unexpected_problem
+from serve.http.errors import STATUSES, Problem, http_headers, http_problem, problem_of, unexpected_problem
 from serve.http.openapi import REQUEST_ID_HEADER, ErrorBody
 from serve.operator.adapters import NotInForce, OfTheConfiguration, UnknownAdapter
 from serve.operator.view import View
@@ -175,7 +175,7 @@ async def _answer_http(request: Request, error: Exception) -> Response:
     answer = http_problem(
         error.status_code, f"{error.detail}: {request.method} {request.url.path}"
     ).response()
-    answer.headers.update(error.headers or {})
+    answer.headers.update(http_headers(request, error))
     return answer
 
 

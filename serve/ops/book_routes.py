@@ -16,7 +16,7 @@ from serve.operator.rows import as_csv
 from serve.operator.view import Record
 from serve.ops.administration import Caller
 from serve.ops.answers import answers, files, headers, text_of
-from serve.ops.bodies import LIMIT, Limit, Moment, NewReconciliation
+from serve.ops.bodies import LIMIT, Limit, Moment, Month, NewReconciliation
 from serve.ops.reconciling import Options, Reconciling
 
 MOST_SUMS = 10_000
@@ -29,7 +29,7 @@ def book_routes() -> APIRouter:
     _usage(routes)
 
     @routes.get("/statements/{workspace}/{month}", **answers(views.Statement, 404))
-    async def read_statement(workspace: str, month: str, admin: Caller) -> Record:
+    async def read_statement(workspace: str, month: Month, admin: Caller) -> Record:
         """The statement of a workspace: what it owed, used and paid in a month, such as 2026-11."""
         return await admin.statement(workspace, month)
 

@@ -1,7 +1,7 @@
 """Budgets over HTTP: the verbs of `pith budget`."""
 
 from fastapi import APIRouter
-from pydantic import Field
+from pydantic import Field, StrictBool, StrictInt
 
 from billing.ledger.budget_settings import scope_of
 from billing.periods import PeriodKind
@@ -9,22 +9,25 @@ from serve.operator import accounts as views
 from serve.operator.view import Record
 from serve.ops.administration import Caller
 from serve.ops.answers import answers
-from serve.ops.bodies import LIMIT, AdminBody, Cursor, Limit, Usd, nano_usd, page_of, page_to_read
+from serve.ops.bodies import LIMIT, AdminBody, Cursor, Limit, Tag, Usd, nano_usd, page_of, page_to_read
 
 
 class BudgetSetting(AdminBody):
     workspace: str | None = Field(None, max_length=64, description="Id or name. One of the three is named.")
     project: str | None = Field(None, max_length=160, description="Id, or workspace/name.")
     key: str | None = Field(None, max_length=64, description="Id.")
-    person: bool = Field(False, description="With a project: of each person whom its requests name.")
-    tag: str | None = Field(None, max_length=32, description="With a project: of its requests with this tag.")
+    person: StrictBool = Field(False, description="With a project: of each person whom its requests name.")
+    tag: Tag | None = Field(None, description="With a project: of its requests with this tag.")
     period: PeriodKind = Field(description="In the time zone of the workspace; `total`: in all.")
     limit_usd: Usd
     at_end: str | None = Field(
-        None, max_length=160, description="For a chat that it has no room for: `refuse`, `flex`, `model:ID`."
+        None,
+        pattern="^(refuse|flex|model:.+)$",
+        max_length=160,
+        description="For a chat that it has no room for: `refuse`, `flex`, `model:ID`.",
     )
-    land_from_percent: int | None = Field(
-        None, description="Chats land from so much of it on, spent or held (1 to 100); at first 100."
+    land_from_percent: StrictInt | None = Field(
+        None, ge=1, le=100, description="Chats land from so much of it on, spent or held; at first 100."
     )
 
 

@@ -72,6 +72,9 @@ async def test_what_is_not_there_is_named(service: Served) -> None:
     assert client.json()["detail"] == "Not Found: GET /nothing"
     client = await Client(service.api, "/v1/chat/completions", "GET").run()
     assert client.reply_headers["allow"] == "POST"
+    # All that the path has, whichever of its routes comes first.
+    client = await Client(service.api, "/openai/v1/files", "PUT").run()
+    assert (client.status, client.reply_headers["allow"]) == (405, "GET, POST")
 
 
 def sized(service: Served, size: int, piece: int) -> Client:

@@ -414,7 +414,7 @@ def test_a_page_reads_no_more_rows_than_it_shows(ops: Ops, monkeypatch: pytest.M
             "budgets",
             {"workspace": "errors", "period": "day", "limit_usd": 1, "at_end": "model:"},
             422,
-            None,
+            "at_end",
         ),
         (
             "PUT",
@@ -439,6 +439,14 @@ def test_a_page_reads_no_more_rows_than_it_shows(ops: Ops, monkeypatch: pytest.M
         ("POST", "webhooks/deliveries/nothing/redeliver", {}, 404, None),
         ("GET", "webhooks/deliveries?state=lost", None, 422, "state"),
         ("POST", "reconciliations", {"whole": True}, 422, "whole"),
+        # A number is no moment: `since=2026` was 34 minutes after 1970 began.
+        ("GET", "usage?since=2026", None, 422, "since"),
+        ("GET", "receipts?until=0.5", None, 422, "until"),
+        ("PATCH", "keys/pk-nothing", {"expires_at": 4e9}, 422, "expires_at"),
+        ("PATCH", "workspaces/errors", {"spend_limit_usd": "1_0"}, 422, "spend_limit_usd"),
+        ("PATCH", "workspaces/errors", {"spend_limit_usd": "1e3"}, 422, "spend_limit_usd"),
+        ("PATCH", "workspaces/errors", {"billing_enabled": 0}, 422, "billing_enabled"),
+        ("POST", "reconciliations", {"rebuild": 1}, 422, "rebuild"),
         ("GET", "nothing", None, 404, None),
     ],
 )
@@ -776,3 +784,19 @@ def test_every_command_on_the_ledger_has_its_route_and_every_route_its_command(o
     routes = {(method, path.removeprefix("/admin/v1/")) for method, path in routes_of(ops)}
     assert routes - set(ROUTES_OF.values()) == {("get", path) for path in READ_ALONE}
     assert set(ROUTES_OF.values()) <= routes
+
+
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [
+        ("workspaces", "GET, POST"),
+        ("keys/x", "GET, PATCH"),
+        ("adjustments", "GET, POST"),
+        ("reconciliations/x", "GET"),
+    ],
+)
+def test_a_method_that_a_path_does_not_have_is_told_all_that_it_has(
+    ops: Ops, path: str, methods: str
+) -> None:
+    reply = ops.admin.request("OPTIONS", f"/admin/v1/{path}")
+    assert (reply.status_code, reply.headers["Allow"]) == (405, methods)
