@@ -19,7 +19,7 @@ from tests.faults.audit import Tally
 from tests.faults.world import LedgerKind
 from tests.simulation.campaign import Findings, run_many
 from tests.two_versions import wire
-from tests.two_versions.before import BEFORE, ROOT, NoSuchCommit, code_of, cross, revision
+from tests.two_versions.before import BEFORE, LEDGER_BEFORE, ROOT, NoSuchCommit, code_of, cross, revision
 from tests.two_versions.ledger import MachinesBefore, run_both
 from tests.two_versions.simulated import parts_of_both
 
@@ -27,7 +27,10 @@ console = Console(soft_wrap=True)
 
 
 def main(
-    before: Annotated[str, typer.Option(help="A commit: the other version.")] = BEFORE,
+    before: Annotated[str, typer.Option(help="A commit: what crosses between processes.")] = BEFORE,
+    ledger_before: Annotated[
+        str, typer.Option(help="A commit of the same revision of the ledger: all else.")
+    ] = LEDGER_BEFORE,
     runs: Annotated[
         int, typer.Option(min=0, help="Of servers on a ledger, half of them on each database.")
     ] = 4,
@@ -43,6 +46,7 @@ def main(
     try:
         with code_of(before) as code:
             wrong = _cross(code)
+        with code_of(ledger_before) as code:
             if revision(code) == revision(ROOT):
                 wrong += _ledgers(code, runs, rounds, seed) if runs else 0
                 wrong += _simulate(code, schedules, seed, workers) if schedules else 0

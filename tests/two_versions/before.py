@@ -19,6 +19,8 @@ from tests.two_versions.wire import Samples
 ROOT = Path(__file__).resolve().parents[2]
 # The release before this one.
 BEFORE = "fc80ca0675f6a20ec1f5f9e32cde6080c12bf0fd"
+# The oldest commit with this one's revision of the ledger. Two versions on one ledger are promised where it stays.
+LEDGER_BEFORE = "1344580527b110385acd4f7218ad0bea43958a4b"
 
 
 class NoSuchCommit(Exception):
@@ -45,7 +47,7 @@ def code_of(commit: str) -> Iterator[Path]:
 
 
 def revision(code: Path) -> str:
-    """The newest of the ledger that this code knows. Two versions at once are promised where both know the same."""
+    """The newest of the ledger that this code knows."""
     return max(path.name[:4] for path in (code / "billing/store/migrations/versions").glob("*.py"))
 
 

@@ -10,18 +10,17 @@ import pytest
 from tests.simulation.campaign import run_here
 from tests.simulation.put_back import BUGS
 from tests.simulation.server import Parts
-from tests.two_versions.before import BEFORE, ROOT, NoSuchCommit, code_of, revision
+from tests.two_versions.before import LEDGER_BEFORE, ROOT, NoSuchCommit, code_of, revision
 from tests.two_versions.simulated import parts_of_both
 
 
 @pytest.fixture(scope="module")
 def before() -> Iterator[Path]:
     try:
-        with code_of(BEFORE) as code:
-            if revision(code) != revision(ROOT):
-                pytest.skip(
-                    "the ledger's revision has changed since: two versions on one ledger are not promised"
-                )
+        with code_of(LEDGER_BEFORE) as code:
+            assert revision(code) == revision(ROOT), (
+                "the ledger's revision has changed: LEDGER_BEFORE is older"
+            )
             yield code
     except NoSuchCommit as error:
         pytest.skip(str(error))
