@@ -146,6 +146,8 @@ def refused(kind: str, message: str, *where: str) -> InvalidBody:
 
 
 log = logging.getLogger("pith.files")
+# Its parser warns of each form that it cannot read, which the caller is told.
+logging.getLogger("python_multipart").setLevel(logging.ERROR)
 
 READ_BYTES: Final = 2**18
 MAX_FILENAME = 255
