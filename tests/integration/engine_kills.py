@@ -14,14 +14,17 @@ import tempfile
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Annotated
 
+import httpx
 import psutil
 import typer
 import yaml
 
+from benchmarks.load.kept import total
 from tests.integration.running import Server, replica_of, start_server, stop_server, wait_for, write_config
 
 MODEL = "pith-mini"
@@ -91,6 +94,22 @@ def killed(server: Server, *, replica: bool) -> psutil.Process:
     return victim
 
 
+def restarts(server: Server) -> float:
+    return total(metrics(server), "pith_engine_restarts_total")
+
+
+def all_run(server: Server, replicas: int, restarts_before: float | None) -> bool:
+    """Whether every engine takes requests. `restarts_before`: the engines started again before a core was killed."""
+    if len(server.engine_processes(MODEL)) != replicas:
+        return False
+    is_back = restarts_before is None or restarts(server) > restarts_before
+    return is_back and total(metrics(server), "pith_replicas_running") == replicas
+
+
+def metrics(server: Server) -> str:
+    return httpx.get(f"http://127.0.0.1:{server.ops_port}/metrics", timeout=REPLY_S).text
+
+
 def events_of(server: Server, request_id: str) -> int:
     with sqlite3.connect(server.state_dir / "pith.db", timeout=120) as database:
         query = "SELECT count(*) FROM usage_events WHERE request_id = ?"
@@ -117,19 +136,21 @@ def main(
             whole = read(server)
             assert (whole.status, whole.tokens) == (200, TOKENS), whole
             for number in range(runs):
-                found = read(server, kill_at=rng.randrange(1, TOKENS // 2), replica=rng.random() < 0.5)
+                before, at, replica = restarts(server), rng.randrange(1, TOKENS // 2), rng.random() < 0.5
+                found = read(server, kill_at=at, replica=replica)
                 tally.ended += found.status == 200 and not found.error and found.tokens == TOKENS
                 tally.equal += (found.text, found.tokens) == (whole.text, whole.tokens)
                 tally.events += events_of(server, found.request_id)
                 tally.silences_s.append(found.silence_s)
                 tally.errors[found.error] += 1
                 wait_for(
-                    lambda: len(server.engine_processes(MODEL)) == replicas,
+                    partial(all_run, server, replicas, None if replica else before),
                     what="engines run",
                     timeout_s=UP_S,
                 )
                 typer.echo(
-                    f"{number + 1}: {found.tokens} tokens, silent for {found.silence_s:.2f} s {found.error}"
+                    f"{number + 1}: {'replica' if replica else 'core'}, {found.tokens} tokens, silent for "
+                    f"{found.silence_s:.2f} s {found.error}"
                 )
         finally:
             stop_server(server)
