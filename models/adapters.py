@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ PLAIN: Mapping[str, tuple[Any, ...]] = {
 READ_HIDDEN = tuple(
     f".{name}.lora_A.weight" for name in ("q_proj", "k_proj", "v_proj", "qkv_proj", "gate_proj", "up_proj")
 )
+logger = logging.getLogger("pith.engine")
 _LAYER = re.compile(r"\.layers\.(\d+)\.")
 
 
@@ -83,6 +85,23 @@ def read_adapter(model_id: str, folder: Path, *, max_rank: int, base: Path | Non
     except FileFault as fault:
         raise BrokenAdapter(f"{model_id}: {file}: {fault}") from fault.__cause__
     return Adapter(rank, weights.stat().st_size)
+
+
+def whole_folders(sources: Iterable[AdapterSource], *, max_rank: int, base: Path) -> dict[str, Path]:
+    """Folders of adapters here, by id, but for those that are broken: a request has its adapter loaded once its folder
+    is whole. Raises `BrokenAdapter` for one of the hub, which no request can name."""
+    folders = {}
+    for source in sources:
+        folder = source.fetch()
+        try:
+            read_adapter(source.id, folder, max_rank=max_rank, base=base)
+        except BrokenAdapter as error:
+            if source.folder is None:
+                raise
+            logger.error("an adapter is left out: %s", error)
+        else:
+            folders[source.id] = folder
+    return folders
 
 
 def _rank(fields: Mapping[str, Any], max_rank: int) -> int:

@@ -205,7 +205,7 @@ class VLLMEngine:
             return EngineFault("failed", f"the engine failed while it scored a reply: {error}")
 
     async def _load_adapter(self, request: EngineRequest) -> EngineFault | None:
-        """The request's adapter, where it has come since this engine was started; a fault where it cannot be."""
+        """The request's adapter, where the engine was started without it; a fault where it cannot be."""
         if not request.adapter_folder:
             return None
         folder = request.adapter_folder
@@ -214,7 +214,7 @@ class VLLMEngine:
             return None
         said = error.error.message
         logger.error("%s: the adapter in %s cannot be loaded: %s", request.model_id, folder, said)
-        return EngineFault("failed", f"{request.model_id}: the adapter cannot be loaded")
+        return EngineFault("unavailable", f"{request.model_id} cannot be started here at the moment")
 
     async def warm_up(self) -> None:
         """Answer once greedily and once sampled under a grammar, so that no caller waits for what loads lazily."""

@@ -9,7 +9,7 @@ from models.catalog import Capabilities, Catalog, ChatModel
 from models.embedding_backends import RetrievalModel
 from models.engine import Engine
 from serve.compressors.compressor import RunningModel
-from serve.config.chat_models import ModelSettings, adapter_source, has_room
+from serve.config.chat_models import ModelSettings, adapter_source
 from serve.config.settings import Settings
 
 # For so long an answer is told again (asking seven models of Ray took 0.26 s), and so long is one waited for.
@@ -53,7 +53,7 @@ def _chat_model(model: ModelSettings, is_default: bool) -> ChatModel:
 
 
 def _adapter_folder(model: ModelSettings) -> str:
-    folder = adapter_source(model).folder if model.adapter is not None and has_room(model) else None
+    folder = adapter_source(model).folder if model.adapter is not None else None
     return "" if folder is None else str(folder.resolve())
 
 

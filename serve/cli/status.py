@@ -42,7 +42,7 @@ class Readings:
     @property
     def models(self) -> list[str]:
         """In the order of the metrics; those with replicas first."""
-        return list(dict.fromkeys(model for _, model in self.values if model))
+        return list(dict.fromkeys([*(model for _, model in self.values if model), *self.away]))
 
     def of(self, name: str, model: str = "") -> float | None:
         return self.values.get((name, model))

@@ -180,7 +180,7 @@ def open_ops_port(
 
     try:
         served = partial(open_ops, in_force=in_force, adapters=adapters)
-        return until.enter_context(ops_port(settings, served, *collectors_of(settings), anew=anew))
+        return until.enter_context(ops_port(settings, served, *collectors_of(settings, in_force), anew=anew))
     except OSError as error:
         ops = settings.ops
         raise StartError(f"cannot serve metrics on {ops.host}:{ops.port}: {error}") from error

@@ -27,8 +27,7 @@ from serve.cluster.replicas.applications import (
     without_generation,
 )
 from serve.cluster.replicas.status import asked_applications, away_among, reason_of
-from serve.config.chat_models import ModelSettings, check_folders
-from serve.config.paths import ConfigError
+from serve.config.chat_models import ModelSettings, broken_adapters
 from serve.config.settings import Settings
 from serve.processes.run_folder import LOGS_SOCKET, told
 
@@ -75,12 +74,10 @@ def applications_of(settings: Settings) -> Iterable[tuple[str, bool]]:
 
 
 def checkpoints_of(settings: Settings, progress: Says) -> dict[str, str]:
-    """By chat model: the hub name or the folder that its engine loads. Raises `StartError`, for an adapter that is
-    broken too. A folder that no engine can load is told by the model's replica, and the others serve."""
-    try:
-        check_folders(settings.models)
-    except ConfigError as error:
-        raise StartError(str(error)) from error
+    """By chat model: the hub name or the folder that its engine loads. Raises `StartError`. A folder that no engine can
+    load is told by the model's replica, an adapter that is broken here, and the others serve."""
+    for model, why in broken_adapters(settings.models).items():
+        progress.say(f"WARNING: {model} is away, since it cannot be loaded: {why}")
     return {model.id: checkpoint_of(model, settings.state_dir, progress) for model in settings.engine_models}
 
 

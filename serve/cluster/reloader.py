@@ -28,6 +28,7 @@ from serve.cluster.reload_plan import Asked, Plan, asked_by, listed_prices, plan
 from serve.cluster.replicas.applications import INGRESS_APP, of_generation, without_generation
 from serve.config.capacity.fit import check_fit
 from serve.config.capacity.placement import demands_of
+from serve.config.chat_models import check_folders
 from serve.config.paths import ConfigError
 from serve.config.settings import Settings, unpinned_revisions
 from serve.config.values import parse_node
@@ -185,6 +186,8 @@ class Reloader:
         if plan.refused:
             keys = ", ".join(plan.refused)
             raise ReloadRefused(f"needs a restart of the server: {keys}")
+        before = [model.adapter for model in self.lineup.settings.models]
+        check_folders([model for model in settings.models if model.adapter not in before])
         require_fit(settings, but_for=away)
         if short := lacking(self._run.free(), settings, plan.started):
             raise ReloadRefused(f"no room beside what runs: {short}")

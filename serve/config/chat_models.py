@@ -276,11 +276,10 @@ def lora_arguments(base: ModelSettings, adapters: int) -> dict[str, Any]:
     }
 
 
-def check_folders(models: Sequence[ModelSettings]) -> None:
-    """Look at the adapters that lie in folders of this machine. Raises `ConfigError`.
-
-    One that comes from the hub is looked at by each replica, once it is fetched.
-    """
+def broken_adapters(models: Sequence[ModelSettings]) -> dict[str, str]:
+    """Those among them that cannot be served, and why, of adapters that lie in folders of this machine. One that comes
+    from the hub is looked at by each replica, once it is fetched."""
+    found = {}
     for model in models:
         if model.adapter is None or model.engine.kind != VLLM:
             continue
@@ -291,7 +290,14 @@ def check_folders(models: Sequence[ModelSettings]) -> None:
                     source.id, source.folder, max_rank=max_rank_of(model), base=folder_of(model.checkpoint)
                 )
             except BrokenAdapter as error:
-                raise ConfigError(str(error)) from error
+                found[source.id] = str(error)
+    return found
+
+
+def check_folders(models: Sequence[ModelSettings]) -> None:
+    """Raises `ConfigError` for an adapter among them that cannot be served."""
+    for why in broken_adapters(models).values():
+        raise ConfigError(why)
 
 
 def with_adapter(model: ModelSettings, folder: Path) -> ModelSettings:

@@ -1,8 +1,9 @@
 """A `pith serve` with models whose checkpoints are broken: `python -m tests.integration.models_away`.
 
 The default model's weights are cut off, others are missing, have a broken configuration, or are of an architecture that
-vLLM does not know, and a compression model is not there. One model is whole, on vLLM too. Printed is what clients and
-the operator are told, how long each answer took, and what a reload makes of it when the checkpoints were mended."""
+vLLM does not know, and a compression model is not there. One model is whole, on vLLM too, and has an adapter that is
+broken. Printed is what clients and the operator are told, how long each answer took, and what a reload makes of it when
+the checkpoints were mended."""
 
 from __future__ import annotations
 
@@ -13,18 +14,19 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import httpx
 import typer
 import yaml
 
+from benchmarks.training.chat_models.adapter import make_adapter
+from models import adapters
 from models.embedded.install import ensure_checkpoints
-from tests.integration.running import Server, start_server, stop_server, write_config
+from tests.integration.running import Server, adapter_entry, start_server, stop_server, write_config
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 WHOLE, CUT, MISSING, BROKEN, UNKNOWN = "whole", "cut", "missing", "broken", "unknown"
-WORDS = "words"
+WORDS, LOUD = "words", "loud"
 CHAT = {"messages": [{"role": "user", "content": "Hello."}], "max_tokens": 4}
 
 
@@ -46,9 +48,9 @@ BREAKS: dict[str, Callable[[Path], object]] = {
 }
 
 
-def write_models(state_dir: Path, broken: Sequence[str], whole: dict[str, Any], *, words: bool) -> Path:
-    """A configuration with these, whose first is the default, and one that is whole; `words`: and with a compression
-    model without a checkpoint."""
+def write_models(state_dir: Path, broken: Sequence[str], *, words: bool) -> Path:
+    """A configuration with these, whose first is the default, and one that is whole, with an adapter that is cut off;
+    `words`: and with a compression model without a checkpoint."""
     checkpoint = ensure_checkpoints(state_dir / "made")["pith-mini"]
     config = write_config(state_dir, ingress_replicas=1)
     given = yaml.safe_load(config.read_text())
@@ -58,7 +60,10 @@ def write_models(state_dir: Path, broken: Sequence[str], whole: dict[str, Any], 
         shutil.copytree(checkpoint, folder)
         BREAKS[name](folder)
         kept = {"id": name, "name": name, "checkpoint": str(folder), "replicas": {"min": 1, "max": 1}}
-        models.append({**first, **kept, **(whole if name == WHOLE else {})})
+        models.append({**first, **kept})
+    loud = make_adapter(state_dir / LOUD)
+    os.truncate(loud / adapters.WEIGHTS, 100)
+    models.append({**adapter_entry(loud), "id": LOUD, "adapter": {"of": WHOLE, "source": str(loud)}})
     compressors = [one for one in given["compression"]["models"] if one["kind"] == "lexical"]
     if words:
         gone = {"kind": "token_classifier", "checkpoint": str(state_dir / "nowhere"), "threads": 1}
@@ -70,8 +75,12 @@ def write_models(state_dir: Path, broken: Sequence[str], whole: dict[str, Any], 
 
 
 def mend(state_dir: Path, name: str) -> None:
-    """Put a checkpoint right."""
-    shutil.copytree(state_dir / WHOLE, state_dir / name, dirs_exist_ok=True)
+    """Put a checkpoint or the adapter right."""
+    if name == LOUD:
+        shutil.rmtree(state_dir / LOUD)
+        make_adapter(state_dir / LOUD)
+    else:
+        shutil.copytree(state_dir / WHOLE, state_dir / name, dirs_exist_ok=True)
 
 
 def reasons(server: Server) -> dict[str, str]:
@@ -83,11 +92,11 @@ def main() -> None:
     broken = (CUT, MISSING, BROKEN, UNKNOWN)
     with tempfile.TemporaryDirectory(prefix="pith-away-") as name:
         state_dir, began = Path(name), time.monotonic()
-        server = start_server(write_models(state_dir, broken, {}, words=True), state_dir)
+        server = start_server(write_models(state_dir, broken, words=True), state_dir)
         try:
             print(f"started after {time.monotonic() - began:.1f} s")
             tell(server)
-            for each in broken:
+            for each in (*broken, LOUD):
                 mend(state_dir, each)
             began = time.monotonic()
             print("reload:", server.pith("reload", within_s=900), f"after {time.monotonic() - began:.1f} s")

@@ -11,6 +11,7 @@ import pytest
 from tests.integration.models_away import (
     CHAT,
     CUT,
+    LOUD,
     MISSING,
     WEIGHTS,
     WHOLE,
@@ -20,13 +21,11 @@ from tests.integration.models_away import (
 )
 from tests.integration.running import Server, start_server, stop_server
 
-FAKE = {"engine": {"kind": "fake"}, "capabilities": {}}
-
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    """Its default model's weights are cut off, and the other's are not there."""
-    started = start_server(write_models(tmp_path, (CUT, MISSING), FAKE, words=False), tmp_path)
+    """Two models are broken, the default one among them, and so is an adapter of the third."""
+    started = start_server(write_models(tmp_path, (CUT, MISSING), words=False), tmp_path)
     yield started
     stop_server(started)
 
@@ -39,11 +38,11 @@ def test_broken_checkpoints_take_their_models_away_and_nobody_elses(server: Serv
     printed = "".join(server.lines)
     assert f"model:{CUT} is away" in printed and "was cut off" in printed
     with server.client() as http:
-        assert http.get("/ready").json() == {"status": "ok", "unavailable": [CUT, MISSING]}
+        assert http.get("/ready").json() == {"status": "ok", "unavailable": [CUT, LOUD, MISSING]}
         listed = {one["id"]: "unavailable" in one for one in http.get("/v1/models").json()}
-        assert listed == {CUT: True, MISSING: True, WHOLE: False}
+        assert listed == {CUT: True, MISSING: True, WHOLE: False, LOUD: True}
         assert ask(http, WHOLE).status_code == 200
-        for model in (CUT, MISSING):
+        for model in (CUT, MISSING, LOUD):
             reply = ask(http, model)
             assert (reply.status_code, reply.json()["error"]["code"]) == (503, "engine_unavailable")
             # At once: nobody waits for `server.start_wait_s`.
@@ -51,11 +50,16 @@ def test_broken_checkpoints_take_their_models_away_and_nobody_elses(server: Serv
             assert str(server.state_dir) not in reply.text and f"{model} cannot be started here" in reply.text
         why = reasons(server)
         assert str(server.state_dir / CUT / WEIGHTS) in why[CUT] and "cannot be read" in why[MISSING]
+        assert str(server.state_dir / LOUD) in why[LOUD]
         # Only the whole model's chat is in the books.
         (row,) = server.pith("usage", "--by", "model")
         assert (row["model"], row["requests"]) == (WHOLE, 1)
         mend(server.state_dir, CUT)
         assert server.pith("reload", within_s=300)["tried_again"] == [f"model:{CUT}", f"model:{MISSING}"]
         assert ask(http, CUT).status_code == 200
+        assert set(reasons(server)) == {MISSING, LOUD}
+        # An adapter needs no reload.
+        mend(server.state_dir, LOUD)
+        assert ask(http, LOUD).json()["model"] == LOUD
         assert set(reasons(server)) == {MISSING}
     server.pith("reconcile")

@@ -23,6 +23,7 @@ from serve.cluster.replicas.applications import (
     model_app,
     retrieval_app,
 )
+from serve.config.chat_models import broken_adapters
 from serve.config.retrieval_models import RetrievalModelSettings, host_of
 from serve.config.server_settings import NODE
 from serve.config.settings import Settings
@@ -87,7 +88,8 @@ def _start(settings: Settings, counts: Counts, places: Places, run_folder: Path 
     from serve.cluster.replicas.status import asked_applications, models_away
 
     async def ask_away() -> frozenset[str]:
-        return all_away(settings, models_away(await asyncio.to_thread(asked_applications)))
+        away = models_away(await asyncio.to_thread(asked_applications))
+        return all_away(settings, [*away, *await asyncio.to_thread(broken_adapters, settings.models)])
 
     client = ReplicaClient()
     engines = _engines(settings, counts, places, client)

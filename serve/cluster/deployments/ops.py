@@ -3,7 +3,7 @@
 import logging
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -17,6 +17,7 @@ from serve.cluster.replicas.applications import (
     models_of,
 )
 from serve.cluster.replicas.status import asked_applications, models_away
+from serve.config.chat_models import broken_adapters
 from serve.config.settings import Settings
 from serve.logs.outlet import begin_logs
 from serve.metrics.counts import ENGINES, metrics_folder
@@ -37,7 +38,8 @@ TAKE_IN_S = 2.0
 class ReplicaCounts(Collector):
     """Asks Ray's controller at each scrape, which never waits for it for long: a server that hangs is to be seen."""
 
-    def __init__(self) -> None:
+    def __init__(self, in_force: Callable[[], Settings]) -> None:
+        self._in_force = in_force
         self._counts: Counts = {}
         self._away: Mapping[str, str] = {}
         self._asking: threading.Thread | None = None
@@ -55,7 +57,8 @@ class ReplicaCounts(Collector):
             return
         try:
             applications = asked_applications()
-            self._counts, self._away = counts_of(applications), models_away(applications)
+            self._counts = counts_of(applications)
+            self._away = models_away(applications) | broken_adapters(self._in_force().models)
         except Exception as error:
             # While it starts or stops, Ray raises all kinds; a metric that fails takes no other with it.
             logger.warning("the counts of replicas are those of the last scrape: %s", error)
@@ -86,12 +89,12 @@ def counts_of(applications: Mapping[str, Any]) -> Counts:
     return found
 
 
-def collectors_of(settings: Settings) -> Iterator[Collector]:
-    """None where metrics are off."""
+def collectors_of(settings: Settings, in_force: Callable[[], Settings]) -> Iterator[Collector]:
+    """None where metrics are off. `in_force` gives the settings as a reload has left them."""
     folder = metrics_folder(settings)
     if folder is None:
         return
-    yield ReplicaCounts()
+    yield ReplicaCounts(in_force)
     yield CountedFiles(folder / ENGINES, keeps_ended=False)
     yield ServerProcesses(folder)
     yield StateFolder(settings.state_dir)
@@ -112,7 +115,7 @@ class OpsReplica:
         self._until = ExitStack()
         # Processes of the node may have begun to count, and do not begin anew when this one does.
         take_in = self._until.enter_context(
-            ops_port(settings, open_ops, *collectors_of(settings), anew=False)
+            ops_port(settings, open_ops, *collectors_of(settings, lambda: settings), anew=False)
         )
         self._until.callback(self._ended.set)
         threading.Thread(target=self._take_in, args=[take_in], daemon=True).start()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ray import serve
 
-from models.adapters import read_adapter
+from models.adapters import whole_folders
 from models.checkpoint import BrokenCheckpoint, fault_of
 from models.engine_kinds import ENGINE_KINDS, EngineSpec
 from models.grammar.trials import TrialTerms
@@ -128,7 +128,8 @@ class EngineStart:
             tracing=tracing,
         )
         if spec.adapters:
-            serve_adapters(config, folders_of(spec, max_rank=max_rank_of(model)))
+            folders = whole_folders(spec.adapters, max_rank=max_rank_of(model), base=Path(spec.checkpoint))
+            serve_adapters(config, folders)
         self._server = unstarted_server(config)
         self._coalesce_s, self._grammar_s = spec.coalesce_s, model.engine.grammar_s
         self._which = f" of {model.id}" if group.turns else ""
@@ -173,14 +174,6 @@ class EngineStart:
         await engine.warm_up()
         read_environment_once()
         return engine
-
-
-def folders_of(spec: EngineSpec, *, max_rank: int) -> dict[str, Path]:
-    """Folders of the adapters here, by id. Raises `models.adapters.BrokenAdapter` before an engine is started."""
-    folders = {adapter.id: adapter.fetch() for adapter in spec.adapters}
-    for model_id, folder in folders.items():
-        read_adapter(model_id, folder, max_rank=max_rank, base=Path(spec.checkpoint))
-    return folders
 
 
 def build_models(

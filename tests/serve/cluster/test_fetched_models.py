@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from benchmarks.training.chat_models.adapter import make_adapter
+from models.adapters import WEIGHTS, AdapterSource, whole_folders
 from serve.cluster.fetched_models import without_missing
 from serve.cluster.lineup import checkpoints_of, require_any
 from serve.cluster.progress import StartError
 from serve.config.settings import Settings
-from tests.integration.running import ROOT
+from tests.integration.running import ROOT, adapter_entry
 from tests.serve.served import settings_document
 
 
@@ -84,6 +87,26 @@ def test_where_it_is_the_only_model_the_start_says_why(document: dict[str, Any])
 def test_a_configuration_without_it_is_left_as_it_is(document: dict[str, Any]) -> None:
     settings, said = Settings.model_validate(document | {"models": document["models"][1:]}), Said()
     assert without_missing(settings, said) is settings and not said
+
+
+def test_a_broken_adapter_ends_no_start_and_is_left_out_until_it_is_whole(tmp_path: Path) -> None:
+    whole, cut = make_adapter(tmp_path / "whole"), make_adapter(tmp_path / "cut")
+    os.truncate(cut / WEIGHTS, 100)
+    given = settings_document(tmp_path, state_dir=str(tmp_path))
+    given["models"] = [given["models"][0] | {"checkpoint": "embedded:pith-mini"}]
+    given["models"] += [
+        {**adapter_entry(folder), "id": folder.name, "adapter": {"of": "alpha", "source": str(folder)}}
+        for folder in (whole, cut)
+    ]
+    settings, said = Settings.model_validate(given), Said()
+    checkpoint = checkpoints_of(settings, said)["alpha"]
+    (warning,) = [line for line in said if "WARNING" in line]
+    assert "cut is away" in warning and str(cut / WEIGHTS) in warning
+    sources = [AdapterSource(folder.name, str(folder)) for folder in (whole, cut)]
+    base = Path(checkpoint)
+    assert whole_folders(sources, max_rank=16, base=base) == {"whole": whole}
+    make_adapter(cut)
+    assert whole_folders(sources, max_rank=16, base=base) == {"whole": whole, "cut": cut}
 
 
 def test_broken_checkpoints_end_a_start_that_has_no_model_of_another_kind(tmp_path: Path) -> None:

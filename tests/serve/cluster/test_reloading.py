@@ -24,7 +24,7 @@ from serve.cluster.reload_plan import HIDDEN, Asked, differences, plan_of
 from serve.cluster.replicas.applications import models_of, of_generation, without_generation
 from serve.config.paths import ConfigError
 from serve.config.settings import Settings
-from tests.integration.running import free_port, wait_for
+from tests.integration.running import adapter_entry, free_port, wait_for
 from tests.serve.cluster.reloading import WAIT_S, FakeProcess, Reloading, reloading
 from tests.serve.config import test_adapters as adapters
 from tests.serve.served import HI, eventually, model_document, settings_document
@@ -479,6 +479,20 @@ def test_a_checkpoint_that_is_not_here_keeps_no_reload_from_others(tmp_path: Pat
     with pytest.raises(ConfigError, match="model:beta does not fit"):
         reloader.require_fit(settings)
     reloader.require_fit(settings, but_for=["model:beta"])
+
+
+def test_a_broken_adapter_is_refused_where_a_reload_brings_it(server: Reloading, tmp_path: Path) -> None:
+    def edit(document: dict[str, Any]) -> None:
+        base = document["models"][1]
+        base |= {"engine": {"max_loras": 1}, "checkpoint": "embedded:pith-mini"}
+        loud = {"id": "loud", "adapter": {"of": base["id"], "source": str(tmp_path / "loud")}}
+        document["models"].append({**adapter_entry(tmp_path / "loud"), **loud})
+
+    server.change(edit)
+    outcome = server.reload()
+    assert outcome["exit"] and "loud/adapter_config.json: cannot be read" in outcome["error"]
+    with server.client() as http:
+        assert "loud" not in {model["id"] for model in http.get("/v1/catalog").json()["models"]}
 
 
 @pytest.mark.parametrize("stuck", ["model:beta@2", "ingress@2"])

@@ -12,7 +12,7 @@ from benchmarks.training.chat_models.adapter import make_adapter
 from models.catalog import ChatModel
 from serve.catalog.offered import catalog_of
 from serve.config.capacity.fit import check_fit
-from serve.config.chat_models import check_folders, lora_arguments
+from serve.config.chat_models import broken_adapters, check_folders, lora_arguments
 from serve.config.paths import ConfigError
 from serve.config.settings import Settings, unpinned_revisions
 from serve.config.values import Node
@@ -119,12 +119,10 @@ def test_an_engine_with_room_is_started_with_it_before_there_is_an_adapter(tmp_p
     }
 
 
-def test_an_adapter_that_engines_take_while_they_run_has_its_folder_in_the_catalog(tmp_path: Path) -> None:
-    given = adapter_document()
-    assert catalog_of(settings(tmp_path, given)).get("loud").adapter_folder == ""
-    with_room = settings(tmp_path, given, engine={"max_loras": 2}).anchored(tmp_path)
-    assert catalog_of(with_room).get("loud").adapter_folder == f"{tmp_path}/loud"
-    assert catalog_of(with_room).get("alpha").adapter_folder == ""
+def test_an_adapter_has_its_folder_in_the_catalog(tmp_path: Path) -> None:
+    found = catalog_of(settings(tmp_path, adapter_document()).anchored(tmp_path))
+    assert found.get("loud").adapter_folder == f"{tmp_path}/loud"
+    assert found.get("alpha").adapter_folder == ""
 
 
 def test_all_adapters_have_a_place_unless_they_are_many(tmp_path: Path) -> None:
@@ -148,6 +146,7 @@ def test_a_folder_is_relative_to_the_file_and_looked_at(tmp_path: Path) -> None:
     found = settings(tmp_path, adapter_document()).anchored(tmp_path)
     with pytest.raises(ConfigError, match=f"^loud: {tmp_path}/loud/adapter_config.json: cannot be read"):
         check_folders(found.models)
+    assert broken_adapters(found.models).keys() == {"loud"}
     make_adapter(tmp_path / "loud")
     check_folders(found.models)
 
