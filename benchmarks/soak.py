@@ -35,7 +35,7 @@ from benchmarks.load.exchange import Failed, chat
 from benchmarks.load.kept import LEDGER, Place, kept
 from benchmarks.load.loop import Open, Target, Window, measure
 from benchmarks.load.machine import Facts
-from benchmarks.load.mixed import Ops, Outcome, drive, prepared
+from benchmarks.load.mixed import RETAIN_S, Ops, Outcome, drive, prepared
 from benchmarks.load.processes import Held, Processes, held
 from benchmarks.load.report import RUN_HEAD, Report, no_report_on_failure, run_cells, spans, table
 from benchmarks.load.sample import Run
@@ -367,10 +367,11 @@ async def run(options: argparse.Namespace) -> Soak:
 
 
 def own_server(options: argparse.Namespace, until: ExitStack) -> Server:
-    """One whose webhooks may go to this program."""
+    """One whose webhooks may go to this program, and which keeps nothing for longer than a small part of a run."""
     folder = Path(until.enter_context(tempfile.TemporaryDirectory(prefix="pith-soak-")))
     document = yaml.safe_load(options.config.read_text(encoding="utf-8"))
     document["webhooks"] = {"allowed_networks": ["127.0.0.0/8"]}
+    document["responses"] = {"store_s": RETAIN_S}
     config = folder / "mixed.yaml"
     config.write_text(yaml.safe_dump(document), encoding="utf-8")
     server = pith_server(config, folder, options.model)

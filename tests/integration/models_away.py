@@ -62,7 +62,7 @@ def write_models(state_dir: Path, broken: Sequence[str], *, words: bool) -> Path
         kept = {"id": name, "name": name, "checkpoint": str(folder), "replicas": {"min": 1, "max": 1}}
         models.append({**first, **kept})
     loud = make_adapter(state_dir / LOUD)
-    os.truncate(loud / adapters.WEIGHTS, 100)
+    cut_off(loud)
     models.append({**adapter_entry(loud), "id": LOUD, "adapter": {"of": WHOLE, "source": str(loud)}})
     compressors = [one for one in given["compression"]["models"] if one["kind"] == "lexical"]
     if words:
@@ -72,6 +72,10 @@ def write_models(state_dir: Path, broken: Sequence[str], *, words: bool) -> Path
     given |= {"models": models, "compression": {"models": compressors}, "nodes": ["cpu:2-24GB"]}
     config.write_text(yaml.safe_dump(given))
     return config
+
+
+def cut_off(adapter: Path) -> None:
+    os.truncate(adapter / adapters.WEIGHTS, 100)
 
 
 def mend(state_dir: Path, name: str) -> None:

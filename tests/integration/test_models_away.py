@@ -15,11 +15,14 @@ from tests.integration.models_away import (
     MISSING,
     WEIGHTS,
     WHOLE,
+    cut_off,
     mend,
     reasons,
     write_models,
 )
-from tests.integration.running import Server, start_server, stop_server
+from tests.integration.running import Server, start_server, stop_server, wait_for
+
+UP_S = 60.0
 
 
 @pytest.fixture
@@ -62,4 +65,11 @@ def test_broken_checkpoints_take_their_models_away_and_nobody_elses(server: Serv
         mend(server.state_dir, LOUD)
         assert ask(http, LOUD).json()["model"] == LOUD
         assert set(reasons(server)) == {MISSING}
+        # One that was damaged meanwhile does not keep its base's engine from starting again.
+        cut_off(server.state_dir / LOUD)
+        (core,) = server.engine_processes(WHOLE)
+        core.kill()
+        core.wait(UP_S)
+        wait_for(lambda: ask(http, WHOLE).status_code == 200, what="the base answers again", timeout_s=UP_S)
+        assert ask(http, LOUD).status_code == 503 and set(reasons(server)) == {MISSING, LOUD}
     server.pith("reconcile")

@@ -117,7 +117,7 @@ class EngineStart:
         outlet: Outlet,
         tell: Tell,
     ) -> None:
-        from serve.cluster.ray_insides.ray_serve_llm import serve_adapters, unstarted_server
+        from serve.cluster.ray_insides.ray_serve_llm import unstarted_server
 
         config = llm_config(
             group,
@@ -127,9 +127,8 @@ class EngineStart:
             counts=metrics is not None,
             tracing=tracing,
         )
-        if spec.adapters:
-            folders = whole_folders(spec.adapters, max_rank=max_rank_of(model), base=Path(spec.checkpoint))
-            serve_adapters(config, folders)
+        self._config, self._spec, self._max_rank = config, spec, max_rank_of(model)
+        self._take_adapters()
         self._server = unstarted_server(config)
         self._coalesce_s, self._grammar_s = spec.coalesce_s, model.engine.grammar_s
         self._which = f" of {model.id}" if group.turns else ""
@@ -151,11 +150,22 @@ class EngineStart:
         from serve.cluster.ray_insides.ray_serve_llm import fetch_nothing_again
 
         fetch_nothing_again(self._server)
+        # One that was damaged meanwhile would end this start, too.
+        self._take_adapters()
         await self._server.start()
         return await self._warmed_up()
 
     async def close(self) -> None:
         await self._server.__del__()
+
+    def _take_adapters(self) -> None:
+        from serve.cluster.ray_insides.ray_serve_llm import serve_adapters
+
+        if self._spec.adapters:
+            base = Path(self._spec.checkpoint)
+            serve_adapters(
+                self._config, whole_folders(self._spec.adapters, max_rank=self._max_rank, base=base)
+            )
 
     async def _warmed_up(self) -> VLLMEngine:
         from models.vllm.engine import VLLMEngine
