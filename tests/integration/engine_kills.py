@@ -37,6 +37,7 @@ ASKED = {
     "stream": True,
 }
 UP_S, REPLY_S = 180.0, 120.0
+RESTARTS = "pith_engine_restarts_total"
 
 
 @dataclass
@@ -94,16 +95,13 @@ def killed(server: Server, *, replica: bool) -> psutil.Process:
     return victim
 
 
-def restarts(server: Server) -> float:
-    return total(metrics(server), "pith_engine_restarts_total")
-
-
 def all_run(server: Server, replicas: int, restarts_before: float | None) -> bool:
     """Whether every engine takes requests. `restarts_before`: the engines started again before a core was killed."""
     if len(server.engine_processes(MODEL)) != replicas:
         return False
-    is_back = restarts_before is None or restarts(server) > restarts_before
-    return is_back and total(metrics(server), "pith_replicas_running") == replicas
+    text = metrics(server)
+    is_back = restarts_before is None or total(text, RESTARTS) > restarts_before
+    return is_back and total(text, "pith_replicas_running") == total(text, "pith_replicas_wanted")
 
 
 def metrics(server: Server) -> str:
@@ -136,7 +134,8 @@ def main(
             whole = read(server)
             assert (whole.status, whole.tokens) == (200, TOKENS), whole
             for number in range(runs):
-                before, at, replica = restarts(server), rng.randrange(1, TOKENS // 2), rng.random() < 0.5
+                at, replica = rng.randrange(1, TOKENS // 2), rng.random() < 0.5
+                before = total(metrics(server), RESTARTS)
                 found = read(server, kill_at=at, replica=replica)
                 tally.ended += found.status == 200 and not found.error and found.tokens == TOKENS
                 tally.equal += (found.text, found.tokens) == (whole.text, whole.tokens)
