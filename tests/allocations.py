@@ -16,7 +16,7 @@ import tempfile
 import time
 import tracemalloc
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -171,9 +171,16 @@ def _place(frame: tracemalloc.Frame) -> str:
 
 
 async def measured(
-    folder: Path, requests: int, warm_up: int, within_s: float, *, forgets: bool = True
+    folder: Path,
+    requests: int,
+    warm_up: int,
+    within_s: float,
+    *,
+    forgets: bool = True,
+    tell: Callable[[list[Reading], Counted], None] = lambda readings, counted: None,
 ) -> tuple[list[Reading], Counted]:
-    """Readings after the warm-up, half way and at the end. The fakes remember each request unless told to forget."""
+    """Readings after the warm-up, half way and at the end, which `tell` gets before anything else may fail. The fakes
+    remember each request unless told to forget."""
     counted, until = Counted(), time.monotonic() + within_s
     tracemalloc.start()
     try:
@@ -185,6 +192,7 @@ async def measured(
                 if forgets:
                     forget(served, model)
                 readings.append(await read(counted))
+            tell(readings, counted)
             await served.assert_nothing_is_left_open()
     finally:
         tracemalloc.stop()
@@ -216,7 +224,13 @@ def main(
 ) -> None:
     """Make that many requests and print which lines hold more memory than before."""
     with tempfile.TemporaryDirectory(prefix="pith-allocations-", dir=folder) as name:
-        readings, counted = uvloop.run(measured(Path(name), requests, warm_up, within_s))
+        readings, _ = uvloop.run(measured(Path(name), requests, warm_up, within_s, tell=told))
+    wrong = complaints(readings)
+    typer.echo("\n".join(wrong) or "nothing grows")
+    sys.exit(1 if wrong else 0)
+
+
+def told(readings: list[Reading], counted: Counted) -> None:
     warm, half, end = readings
     typer.echo(json.dumps(dict(sorted(counted.outcomes.items()))))
     for when, one in (("warm-up", warm), ("half way", half), ("end", end)):
@@ -230,9 +244,6 @@ def main(
     )
     for line in grown(half, end):
         typer.echo(f"  {line}")
-    wrong = complaints(readings)
-    typer.echo("\n".join(wrong) or "nothing grows")
-    sys.exit(1 if wrong else 0)
 
 
 if __name__ == "__main__":
