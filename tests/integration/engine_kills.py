@@ -10,6 +10,7 @@ import json
 import random
 import signal
 import sqlite3
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -122,6 +123,8 @@ def main(
     ] = 28,
 ) -> None:
     """Kill engines under streams, and compare these with one that nobody disturbed."""
+    # Told to stop, it stops its server.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
     rng, tally = random.Random(seed), Tally()
     with tempfile.TemporaryDirectory(prefix="pith-kills-") as folder:
         config = write_config(Path(folder))
