@@ -41,9 +41,7 @@ from billing.webhooks.endpoint import MAX_URL_CHARS, EventType
 
 # Whole dollars, which a float has exactly: so does the document.
 MOST_USD = Decimal(MAX_LIMIT_NANO_USD // NANO_PER_USD)
-
-
-POSITIVE = re.compile(r"[0-9]{1,10}([.][0-9]{1,9})?")
+UNSIGNED = re.compile(r"[0-9]{1,10}([.][0-9]{1,9})?")
 SIGNED = re.compile(r"-?[0-9]{1,10}([.][0-9]{1,9})?")
 
 
@@ -74,7 +72,7 @@ class Plain:
 Usd = Annotated[
     Decimal,
     Field(ge=0, le=MOST_USD, decimal_places=9, max_digits=19, description="US dollars."),
-    Plain(POSITIVE),
+    Plain(UNSIGNED),
 ]
 Owed = Annotated[Decimal, Field(ge=-(10**9), le=10**9, decimal_places=9), Plain(SIGNED)]
 Rate = Annotated[StrictInt, Field(ge=1, le=2**53)]
