@@ -126,6 +126,9 @@ def is_woken_again(server: Server, streamed: str, asked: str, tokens: int) -> bo
     """Whether a model slept, and woke up for the rest of its stream of so many tokens, while the other was asked."""
     events: list[dict[str, Any]] = []
     body = {**LONG, "max_tokens": tokens, "model": streamed}
+    # It is awake when its stream begins, and what is counted is read while nothing runs: that may take seconds.
+    assert ask(server, streamed).status_code == 200
+    before = times_woken(server, streamed)
     with (
         server.client(timeout_s=AGAIN_S) as http,
         http.stream("POST", "/v1/chat/completions", json=body) as reply,
@@ -135,7 +138,6 @@ def is_woken_again(server: Server, streamed: str, asked: str, tokens: int) -> bo
             if line.startswith("data: {"):
                 events.append(json.loads(line.removeprefix("data: ")))
                 if len(events) == 1:
-                    before = times_woken(server, streamed)
                     answering = other.submit(ask, server, asked)
         assert answering.result(AGAIN_S).status_code == 200
     assert events[-1]["usage"]["completion_tokens"] == tokens

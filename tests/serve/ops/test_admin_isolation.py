@@ -4,7 +4,7 @@ A new route without a case here fails."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,7 @@ from serve.config.settings import load_settings
 from serve.ops.app import open_ops
 from tests.integration.running import free_port
 from tests.serve.money.two_workspaces import MINE, THEIRS, Ledgers, two_that_spent
-from tests.serve.ops.documented import checked
+from tests.serve.ops.documented import Document, checked
 
 # A route that names a workspace or what is one's, and its body. `{…}` are ids of the workspace that is named.
 NARROWED: dict[str, dict[str, Any] | None] = {
@@ -79,16 +79,18 @@ OF_ALL = {
 # By other names in the document of the routes.
 PARAMETERS = {"{key}": "{key_id}", "{told}": "{event}"}
 
+Check = Callable[[httpx.Response], None]
+
 
 @contextmanager
-def admin_of(ledgers: Ledgers) -> Iterator[httpx.Client]:
+def admin_of(ledgers: Ledgers, check: Check | None = None) -> Iterator[httpx.Client]:
     settings = load_settings(ledgers.config)
     close = open_ops(settings, CollectorRegistry())
     key = (settings.state_dir / "admin-key").read_text().strip()
     url = f"http://127.0.0.1:{settings.ops.port}"
     try:
         with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}) as client:
-            client.event_hooks = {"response": [checked(client.get("/openapi.json").json())]}
+            client.event_hooks = {"response": [check] if check else []}
             yield client
     finally:
         close()
@@ -99,6 +101,20 @@ def ledgers(tmp_path: Path) -> Ledgers:
     return asyncio.run(two_that_spent(tmp_path, ops={"port": free_port()}))
 
 
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> Document:
+    """Of any of the servers: it takes a second to make."""
+    folder = tmp_path_factory.mktemp("documented")
+    with admin_of(asyncio.run(two_that_spent(folder, ops={"port": free_port()}))) as admin:
+        found: Document = admin.get("/openapi.json").json()
+    return found
+
+
+@pytest.fixture(scope="module")
+def check(document: Document) -> Check:
+    return checked(document)
+
+
 def route_of(case: str) -> tuple[str, str]:
     method, path = case.partition("?")[0].split()
     for name, documented in PARAMETERS.items():
@@ -106,15 +122,14 @@ def route_of(case: str) -> tuple[str, str]:
     return method.lower(), f"/admin/v1/{path}"
 
 
-def test_every_route_has_a_case(ledgers: Ledgers) -> None:
-    with admin_of(ledgers) as admin:
-        paths = admin.get("/openapi.json").json()["paths"]
+def test_every_route_has_a_case(document: Document) -> None:
+    paths = document["paths"]
     found = {(method, path) for path, each in paths.items() for method in each if path.startswith("/admin/")}
     assert found == {route_of(case) for case in (*NARROWED, *OF_ALL)}
 
 
-def test_usage_says_when_there_is_more(ledgers: Ledgers) -> None:
-    with admin_of(ledgers) as admin:
+def test_usage_says_when_there_is_more(ledgers: Ledgers, check: Check) -> None:
+    with admin_of(ledgers, check) as admin:
         for limit, has_more in ((1, True), (2, False)):
             for savings in (False, True):
                 query = {"by": "workspace", "limit": limit, "savings": savings}
@@ -126,23 +141,23 @@ def test_usage_says_when_there_is_more(ledgers: Ledgers) -> None:
             assert len(as_csv.text.splitlines()) == 1 + limit
 
 
-def test_a_refund_by_request_is_of_the_workspace_that_is_named(ledgers: Ledgers) -> None:
+def test_a_refund_by_request_is_of_the_workspace_that_is_named(ledgers: Ledgers, check: Check) -> None:
     body = {"kind": "refund", "request_id": "same", "workspace": MINE, "reason": "broken"}
-    with admin_of(ledgers) as admin:
+    with admin_of(ledgers, check) as admin:
         made = admin.post("/admin/v1/adjustments", json=body).json()
     assert made["event_id"] == ledgers.ids[MINE]["event"]
 
 
 @pytest.mark.parametrize("case", NARROWED)
 def test_a_route_about_one_workspace_shows_and_changes_nothing_of_the_other(
-    ledgers: Ledgers, case: str
+    ledgers: Ledgers, check: Check, case: str
 ) -> None:
     before, mine = ledgers.rows(THEIRS), ledgers.rows(MINE)
     ids = {**ledgers.ids[MINE], "month": f"{datetime.now(UTC):%Y-%m}"}
     method, path = case.format(**ids).split()
     given = NARROWED[case] or {}
     body = {name: value.format(**ids) if isinstance(value, str) else value for name, value in given.items()}
-    with admin_of(ledgers) as admin:
+    with admin_of(ledgers, check) as admin:
         reply = admin.request(method, f"/admin/v1/{path}", json=body)
     assert reply.is_success, reply.text
     assert not [word for word in (THEIRS, *ledgers.ids[THEIRS].values()) if word in reply.text]
@@ -154,7 +169,9 @@ def test_a_route_about_one_workspace_shows_and_changes_nothing_of_the_other(
 @pytest.mark.parametrize(
     "path", ["projects", "keys", "usage", "receipts", "audit", "collections", "adjustments"]
 )
-def test_a_workspace_that_is_not_there_is_refused_and_not_taken_for_all(ledgers: Ledgers, path: str) -> None:
-    with admin_of(ledgers) as admin:
+def test_a_workspace_that_is_not_there_is_refused_and_not_taken_for_all(
+    ledgers: Ledgers, check: Check, path: str
+) -> None:
+    with admin_of(ledgers, check) as admin:
         reply = admin.get(f"/admin/v1/{path}", params={"workspace": "nobody"})
     assert reply.status_code == 404 and THEIRS not in reply.text
