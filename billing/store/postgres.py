@@ -154,6 +154,8 @@ STALL_S = 0.2
 PATIENCE_S = 1.0
 
 _DEADLOCK = "40P01"
+# Of one work alone, each of which takes PostgreSQL a second to see; a group of several is divided after its second.
+MAX_DEADLOCKS = 10
 # PostgreSQL starts, or recovers since one of its processes was killed: it was asked nothing, and is looked for again.
 _CANNOT_CONNECT_NOW = "57P03"
 _LOOK_AGAIN_S = 0.05
@@ -215,7 +217,8 @@ class PostgresDatabase(Database):
         engine = self._durable if any(job.durable for job in group) else self._relaxed
         try:
             patience_s = min(PATIENCE_S, self._timeout_s / 2)
-            results = await self._in_time(engine, partial(_run_jobs, group, careful, patience_s))
+            work = partial(_run_jobs, group, careful, patience_s)
+            results = await self._in_time(engine, work, deadlocks=MAX_DEADLOCKS if len(group) == 1 else 1)
         except Exception as error:
             if len(group) == 1 or not _blames_a_job(error):
                 raise
@@ -253,16 +256,22 @@ class PostgresDatabase(Database):
         with translated_errors():
             return await self._in_time(engine, work)
 
-    async def _in_time(self, engine: AsyncEngine, work: Work[T]) -> T:
+    async def _in_time(self, engine: AsyncEngine, work: Work[T], *, deadlocks: int = MAX_DEADLOCKS) -> T:
+        """A victim of so many deadlocks is tried again: each was rolled back, and let another transaction through."""
+        lost = False
         async with asyncio.timeout(None if isinstance(work, LongWork) else self._timeout_s):
-            try:
-                return await self._transact_once_up(engine, work)
-            except DBAPIError as error:
-                # After a restart of PostgreSQL every pooled connection is dead once. A commit that broke
-                # off is not tried again, since it may have happened: that is a ConnectionError.
-                if not (error.connection_invalidated or _state(error) == _DEADLOCK):
-                    raise
-                return await self._transact_once_up(engine, work)
+            while True:
+                try:
+                    return await self._transact_once_up(engine, work)
+                except DBAPIError as error:
+                    # After a restart of PostgreSQL every pooled connection is dead once. A commit that broke
+                    # off is not tried again, since it may have happened: that is a ConnectionError.
+                    if _state(error) == _DEADLOCK and deadlocks > 0:
+                        deadlocks -= 1
+                    elif error.connection_invalidated and not lost:
+                        lost = True
+                    else:
+                        raise
 
     async def _transact_once_up(self, engine: AsyncEngine, work: Work[T]) -> T:
         until = asyncio.get_running_loop().time() + self._timeout_s
