@@ -174,8 +174,8 @@ MARK = "mark.integration"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Before torch is imported. Threads of one network that wait for one another keep a core busy, which others need:
-    a network's test took 30 s of two cores in place of 17, and minutes on busy ones."""
+    """Before torch is imported. Threads of a network that wait for one another would keep a core busy that others need:
+    `tests/compression/neural/test_build.py` took 30 s of processor time so, and takes 17."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if config.option.markexpr == SECOND:
         os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -154,7 +154,7 @@ STALL_S = 0.2
 PATIENCE_S = 1.0
 
 _DEADLOCK = "40P01"
-# Of one work alone, each of which takes PostgreSQL a second to see; a group of several is divided after its second.
+# After how many a work alone is tried again; PostgreSQL takes a second to notice each. A group is divided after two.
 MAX_DEADLOCKS = 10
 # PostgreSQL starts, or recovers since one of its processes was killed: it was asked nothing, and is looked for again.
 _CANNOT_CONNECT_NOW = "57P03"
