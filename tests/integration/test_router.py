@@ -114,6 +114,17 @@ async def test_a_replica_that_died_under_a_request_is_the_last_choice_for_a_whil
     assert ["replica-1"] in chosen
 
 
+@pytest.mark.parametrize("routing", ["prefix_cache", "round_robin"])
+async def test_of_replicas_that_died_the_one_that_died_first_comes_first(routing: str) -> None:
+    routed = Routed(routing)
+    if routed.router.caches is not None:
+        routed.router.caches[Id("replica-1")].told = set(beginnings(request(LONG)))
+    for died in ("replica-2", "replica-0", "replica-1"):
+        routed.router.avoid(next(each.replica_id for each in routed.replicas if each.name == died))
+    for _ in range(3):
+        assert await routed.ranks(beginnings(request(LONG))) == [["replica-2"], ["replica-0"], ["replica-1"]]
+
+
 async def test_round_robin_takes_the_replicas_in_turn() -> None:
     routed = Routed("round_robin")
     assert [await routed.first(LONG) for _ in range(4)] == [

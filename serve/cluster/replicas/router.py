@@ -38,7 +38,8 @@ class ReplicaRouter(FIFOMixin, RequestRouter):
             # Without this, Ray asks again at once when all replicas are full.
             pending_request.routing_context.should_backoff = True
         ranked, now_s = self._ranked(candidate_replicas, pending_request), time.monotonic()
-        ranked.sort(key=lambda replica: self._avoided_until.get(replica.replica_id, now_s) > now_s)
+        # Of several that died, the one that has had the longest to come back.
+        ranked.sort(key=lambda replica: max(self._avoided_until.get(replica.replica_id, now_s), now_s))
         return [[replica] for replica in ranked] or [[]]
 
     def _ranked(
