@@ -39,6 +39,12 @@ class Choices(random.Random):
         """Without the standard library's loop, which would skip bytes."""
         return int.from_bytes(self.take((n.bit_length() + 7) // 8)) % n if n else 0
 
+    def sample(self, population: Sequence[Any], k: int, *, counts: Any = None) -> list[Any]:
+        """Without the standard library's loop, which draws until it has others: it would not end with zeros."""
+        assert counts is None
+        left = list(population)
+        return [left.pop(self._randbelow(len(left))) for _ in range(k)]
+
 
 def places(value: Any, path: Place = ()) -> Iterator[Place]:
     """Of every value within."""
