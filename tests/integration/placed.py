@@ -1,9 +1,10 @@
-"""Tells Ray of a machine's GPUs and places stand-ins for every application of a configuration, as the server would.
+"""Tells Ray of a machine's GPUs and places every application of a configuration, as the server would.
 
     python -m tests.integration.placed configs/cpu.yaml configs/gpu.yaml
 
-A stand-in asks for what its application asks for (placement group, CPUs, GPUs) and does nothing. Every model is placed,
-those that start on a request too. Prints a JSON object of each file: its applications and their status.
+A placement group asks for what a replica asks for (CPUs, GPUs, bundles). All that is up from the start is placed
+together, and then what starts on a request, one after the other. Prints a JSON object of each file: its applications,
+and true for a place.
 """
 
 from __future__ import annotations
@@ -11,55 +12,67 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import ray
-from ray import serve
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
-from serve.cluster.deployments.pooled import build_compressor
+from serve.cluster.deployments.pooled import build_compressor, build_retrieval_model
 from serve.cluster.deployments.vllm_chat import build_models
 from serve.cluster.ray_insides.ray_serve import RAY_ENVIRONMENT
 from serve.config.settings import Settings, load_settings
 from serve.config.values import Node, parse_node
 
-DEADLINE_S = 300.0
+DEADLINE_S = 60.0
 
 
-class StandIn:
-    """Does nothing."""
+@dataclass(frozen=True)
+class Demand:
+    """Of one application: bundles of a replica, how they are spread, and how many replicas there are at the start."""
+
+    bundles: list[dict[str, float]]
+    strategy: str
+    first: int
+
+    def group(self) -> PlacementGroup:
+        return placement_group(self.bundles, self.strategy)
 
 
-def asked(application: Any) -> dict[str, Any]:
-    """What a built application asks Ray for."""
+def bundles(application: Any) -> tuple[list[dict[str, float]], str]:
+    """What a replica of a built application asks Ray for, and how it is spread."""
     config = application._bound_deployment._replica_config
-    options = {"num_cpus": config.ray_actor_options.get("num_cpus", 1)}
-    if config.ray_actor_options.get("num_gpus"):
-        options["num_gpus"] = config.ray_actor_options["num_gpus"]
-    found: dict[str, Any] = {"ray_actor_options": options}
     if config.placement_group_bundles:
-        found["placement_group_bundles"] = config.placement_group_bundles
-        found["placement_group_strategy"] = config.placement_group_strategy
-    return found
+        return config.placement_group_bundles, config.placement_group_strategy or "PACK"
+    options = config.ray_actor_options
+    asked = {"CPU": options.get("num_cpus", 1), "GPU": options.get("num_gpus", 0)}
+    if kind := options.get("accelerator_type"):
+        # As much as Ray asks for.
+        asked[f"accelerator_type:{kind}"] = 0.001
+    return [{kind: amount for kind, amount in asked.items() if amount}], "PACK"
 
 
-def demands(settings: Settings) -> dict[str, dict[str, Any]]:
-    models = {
-        f"model:{group.name}": asked(
-            build_models(group, settings, checkpoints={model.id: model.checkpoint for model in group.models})
+def demands(settings: Settings) -> dict[str, Demand]:
+    """By application."""
+    built = {
+        f"model:{group.name}": (
+            build_models(group, settings, checkpoints={model.id: model.checkpoint for model in group.models}),
+            group.first.replicas.min,
         )
         for group in settings.engine_groups
     }
-    compressors = {
-        f"compress:{model.id}": asked(build_compressor(model, settings))
-        for model in settings.compression.models
-    }
-    ingress = {"ingress": {"num_replicas": settings.server.ingress_replicas}}
-    return {**models, **compressors, **ingress}
+    for compressor in settings.compression.models:
+        found = build_compressor(compressor, settings)
+        built[f"compress:{compressor.id}"] = found, compressor.replicas.min
+    for model in settings.retrieval_models:
+        if not model.is_hosted:
+            built[f"retrieval:{model.id}"] = build_retrieval_model(model, settings), model.replicas.min
+    asked = {name: Demand(*bundles(application), first=first) for name, (application, first) in built.items()}
+    return {**asked, "ingress": Demand([{"CPU": 1.0}], "PACK", settings.server.ingress_replicas)}
 
 
-def placed(settings: Settings, node: Node, folder: Path) -> dict[str, str]:
+def placed(settings: Settings, node: Node, folder: Path) -> dict[str, bool]:
     kinds = {f"accelerator_type:{node.gpu_type}": 1.0} if node.gpu_type else {}
     ray.init(
         num_cpus=settings.ray.logical_cpus,
@@ -69,17 +82,15 @@ def placed(settings: Settings, node: Node, folder: Path) -> dict[str, str]:
         log_to_driver=False,
         _temp_dir=str(folder),
     )
-    serve.start(proxy_location="Disabled")
-    wanted = demands(settings)
-    for name, options in wanted.items():
-        stand_in = serve.deployment(StandIn, name=name.replace(":", "-").replace("/", "-"), **options)
-        serve._run(stand_in.bind(), name=name, route_prefix=None, _blocking=False)
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
-        states = {name: str(state.status.value) for name, state in serve.status().applications.items()}
-        if all(states[name] == "RUNNING" for name in wanted) or time.monotonic() > deadline:
-            return states
-        time.sleep(0.2)
+    asked = demands(settings)
+    at_start = {name: [demand.group() for _ in range(demand.first)] for name, demand in asked.items()}
+    found = {name: all(group.wait(DEADLINE_S) for group in groups) for name, groups in at_start.items()}
+    for name, demand in asked.items():
+        if not demand.first:
+            group = demand.group()
+            found[name] = group.wait(DEADLINE_S)
+            remove_placement_group(group)
+    return found
 
 
 def main() -> None:

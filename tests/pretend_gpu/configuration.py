@@ -1,5 +1,5 @@
-"""`configs/gpu.yaml` on stand-ins: its models but the largest, shares, sizes of tensor parallel groups and compressors
-as they are, with checkpoints of some thousand weights, short contexts, and engines that compute on CPUs."""
+"""`configs/gpu.yaml` on stand-ins: its models but two, shares, sizes of tensor parallel groups and compressors as they
+are, with checkpoints of some thousand weights, short contexts, and engines that compute on CPUs."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ ON_DEMAND, IDLE_S = "glm-4.7-flash", 8
 # They take turns on one of the GPUs of the model that is left out. With checkpoints that answer otherwise.
 IN_TURNS = {"first-in-turn": "embedded:pith-mini", "second-in-turn": "embedded:pith-base"}
 TURNS = {"models": [*IN_TURNS], "min_stay_s": 1, "longest_wait_s": 1, "finish_s": 0}
-# Its four workers would show what two do.
-TOO_LARGE = "qwen3-235b-a22b"
+# The four workers of the first would show what two do, and the second what the embedding model does.
+LEFT_OUT = ("qwen3-235b-a22b", "bge-reranker-v2-m3")
 CONTEXT = 2048
 # What is said in a turn has to be longer than what a busy machine makes before the other model is asked.
 CONTEXT_IN_TURNS = 16384
@@ -65,7 +65,7 @@ def write_gpu_config(state_dir: Path, **also: Any) -> Path:
     """The file, with its state in `state_dir`."""
     given = yaml.safe_load((ROOT / "configs/gpu.yaml").read_text())
     folders = make_checkpoints(state_dir / "made")
-    given["models"] = [_stand_in(model, folders) for model in given["models"] if model["id"] != TOO_LARGE]
+    given["models"] = [_stand_in(model, folders) for model in given["models"] if model["id"] not in LEFT_OUT]
     like = next(model for model in given["models"] if model["id"] == ON_DEMAND)
     given["models"] += [_in_turns(like, model, checkpoint) for model, checkpoint in IN_TURNS.items()]
     given["turns"] = [TURNS]
@@ -79,6 +79,8 @@ def write_gpu_config(state_dir: Path, **also: Any) -> Path:
         },
         "demo": {"enabled": True, "key_path": str(state_dir / "demo-key")},
         "ops": {"port": free_port()},
+        # Each more is a process at the start and at each reload.
+        "server": {"ingress_replicas": 1},
         **also,
     }
     path = state_dir / "config.yaml"
@@ -88,21 +90,14 @@ def write_gpu_config(state_dir: Path, **also: Any) -> Path:
 
 def make_checkpoints(folder: Path) -> dict[str, Path]:
     """By what each is for."""
-    from transformers import AutoModel, AutoModelForSequenceClassification
+    from transformers import AutoModel
 
-    reranker, encoder = folder / "reranker", folder / "encoder"
+    encoder = folder / "encoder"
     torch.manual_seed(3)
-    for made, architecture, labels, kind in (
-        (reranker, "xlm-roberta", 1, AutoModelForSequenceClassification),
-        (encoder, "bert", 2, AutoModel),
-    ):
-        tokenizer = train_tokenizer(architecture)
-        config = config_of(architecture, tokenizer, layers=2, width=64)
-        config.num_labels = labels
-        kind.from_config(config).save_pretrained(str(made))
-        tokenizer.save_pretrained(str(made))
+    tokenizer = train_tokenizer("bert")
+    AutoModel.from_config(config_of("bert", tokenizer, layers=2, width=64)).save_pretrained(str(encoder))
+    tokenizer.save_pretrained(str(encoder))
     return {
-        "reranker": reranker,
         "encoder": encoder,
         "tokens": make_checkpoint(folder / "tokens", "xlm-roberta"),
         "query": make_query_classifier(folder / "query", "modernbert"),
@@ -125,10 +120,8 @@ def _stand_in(model: dict[str, Any], folders: Mapping[str, Path]) -> dict[str, A
         # The parsers of the models' own dialects look for tokens that the stand-ins lack.
         engine["tool_call_parser"] = "hermes"
         engine.pop("reasoning_parser", None)
-    elif model["kind"] == "embedding":
-        model["checkpoint"] = str(folders["embedder"])
     else:
-        model |= {"checkpoint": str(folders["reranker"]), "context_length": 256}
+        model["checkpoint"] = str(folders["embedder"])
     if model["id"] == ON_DEMAND:
         model["replicas"] = {**model["replicas"], "min": 0, "idle_s": IDLE_S}
     return model
