@@ -21,7 +21,7 @@ main()
 
 
 def test_a_server_whose_replicas_would_be_open_to_others_does_not_start(tmp_path: Path) -> None:
-    path = write_config(tmp_path)
+    path = write_config(tmp_path, ingress_replicas=1)
     given = yaml.safe_load(path.read_text())
     given |= {"models": [{**given["models"][0], "engine": {"kind": "fake"}}], "compression": {}}
     path.write_text(yaml.safe_dump(given))

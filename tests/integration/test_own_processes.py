@@ -38,7 +38,7 @@ def make_cross_encoder(folder: Path) -> str:
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     tmp_path = tmp_path_factory.mktemp("own")
     checkpoint = make_cross_encoder(tmp_path / "cross-encoder")
-    path = write_config(tmp_path)
+    path = write_config(tmp_path, ingress_replicas=1)
     given = yaml.safe_load(path.read_text())
     shared = {
         "kind": "rerank",
