@@ -22,6 +22,8 @@ from billing.store.database import Database, use_one_snapshot
 from billing.store.rollup_tables import usage_months
 from billing.store.schema import adjustments, workspaces
 
+HALF = 2**32
+
 
 @dataclass(frozen=True, slots=True)
 class Totals:
@@ -154,16 +156,21 @@ def _of_one_moment(
     months = [one for one in sums if one.table == usage_months.name]
     w, u = workspaces.c, usage_months.c
     amounts = (w.posted_nano_usd, w.collected_nano_usd, w.credited_nano_usd, w.held_nano_usd)
+    # In halves: many workspaces' amounts may add up to more than the 64 bits of a database's integer.
+    halves = [half for one in amounts for half in (one // HALF, one % HALF)]
     statement = select(
         func.count(),
-        *(func.coalesce(func.sum(one), 0) for one in amounts),
+        *(func.coalesce(func.sum(half), 0) for half in halves),
         select(func.count()).select_from(adjustments).scalar_subquery(),
         *(
             select(func.coalesce(func.sum(one), 0)).scalar_subquery()
             for one in (u.requests, u.written_off_nano_usd)
         ),
     ).select_from(workspaces)
-    totals = Totals(*map(int, connection.execute(statement).one()))
+    count, *sums_of_halves, made, requests, off = map(int, connection.execute(statement).one())
+    pairs = zip(sums_of_halves[::2], sums_of_halves[1::2], strict=True)
+    posted, collected, credited, held = (high * HALF + low for high, low in pairs)
+    totals = Totals(count, posted, collected, credited, held, made, requests, off)
     # As the events are, where the sums are wrong.
     events = sum(one.due["events"] - one.stored["events"] for one in months)
     name = "written_off_nano_usd"

@@ -10,6 +10,8 @@ import pytest
 from sqlalchemy import text
 
 from billing.accounts import audit_log
+from billing.adjustments.adjustment import MAX_NANO_USD
+from billing.adjustments.adjustments import Adjustments
 from billing.books.books import Books as Reader
 from billing.collections.collector import Collector
 from billing.errors import RebuildRefused, UnknownAccount
@@ -280,6 +282,16 @@ async def test_tokens_times_price_past_64_bits_are_exact(books: Books) -> None:
     books.pricing_version = await books.ledger.publish_prices([dear], now=books.now)
     await use(books, await books.new_caller(), 10**9 - 1)
     assert (await Reader(books.database).reconcile(books.spool)).is_clean
+
+
+async def test_amounts_of_workspaces_that_pass_64_bits_together_are_added_up(books: Books) -> None:
+    made, amounts = Adjustments(books.database, actor="test"), (MAX_NANO_USD, MAX_NANO_USD, MAX_NANO_USD - 1)
+    for workspace in [(await books.new_caller()).workspace_id for _ in range(4)]:
+        for number, amount in enumerate(amounts):
+            await made.credit(workspace, nano_usd=amount, reason="r", idempotency_key=str(number))
+    found = await Reader(books.database).reconcile(books.spool, full=True)
+    assert found.is_clean
+    assert found.totals.uncollected_nano_usd == -4 * sum(amounts) < -(2**63)
 
 
 async def test_what_waits_in_the_spool_is_mentioned(books: Books) -> None:
