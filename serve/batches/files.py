@@ -85,9 +85,13 @@ class FormReader:
 
     async def file_pieces(self, body: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
         """The file's content, in the pieces in which it came. Raises `InvalidBody`."""
+        has_begun = False
         async for chunk in body:
+            # After a line break the parser takes any text before the first boundary, where both come in one piece.
+            chunk = chunk if has_begun else chunk.lstrip(b"\r\n")
             if not chunk:
                 continue
+            has_begun = True
             try:
                 self._parser.write(chunk)
             except FormParserError as error:

@@ -13,6 +13,7 @@ from serve.cluster.progress import StartError
 from serve.cluster.ray_insides.ray_serve import (
     RAY_ENVIRONMENT,
     SETUP_HOOK,
+    application_statuses,
     away_from_here,
     controller_id,
     is_started_by_pith,
@@ -72,7 +73,7 @@ class JoinedCluster:
         from ray import serve
 
         is_there = controller_id() is not None
-        running = [name for name in serve.status().applications if is_of_pith(name)] if is_there else []
+        running = [name for name in application_statuses() if is_of_pith(name)] if is_there else []
         if running and not self._leaves:
             raise StartError(
                 f"pith runs already on the cluster at {self.address} ({', '.join(sorted(running))}): join it with "
@@ -122,7 +123,7 @@ def stop_pith() -> str:
 
     if controller_id() is None:
         return "nothing of pith runs there; Ray runs on"
-    names = [name for name in serve.status().applications if is_of_pith(name)]
+    names = [name for name in application_statuses() if is_of_pith(name)]
     first = [name for name in names if is_ingress(name)]
     for name in first:
         serve.delete(name)
@@ -130,7 +131,7 @@ def stop_pith() -> str:
         undeploy(name)
     until_gone(names)
     done = f"{len(names)} applications of pith"
-    if serve.status().applications:
+    if application_statuses():
         return f"{done}; Ray Serve runs on, with applications of others, and so does Ray"
     if not is_started_by_pith():
         return f"{done}; Ray Serve, which pith did not start, runs on, and so does Ray"
@@ -139,9 +140,7 @@ def stop_pith() -> str:
 
 
 def until_gone(names: list[str]) -> None:
-    from ray import serve
-
-    while set(names) & set(serve.status().applications):
+    while set(names) & set(application_statuses()):
         time.sleep(POLL_S)
 
 

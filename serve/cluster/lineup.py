@@ -16,7 +16,7 @@ from serve.cluster.drain import Retiring, retiring
 from serve.cluster.fetched_models import fetched_checkpoint, is_fetched
 from serve.cluster.nodes import check_nodes, spread_over_nodes
 from serve.cluster.progress import Says, StartError
-from serve.cluster.ray_insides.ray_serve import deploy, undeploy
+from serve.cluster.ray_insides.ray_serve import application_statuses, deploy, undeploy
 from serve.cluster.replicas.applications import (
     INGRESS_APP,
     Places,
@@ -26,7 +26,7 @@ from serve.cluster.replicas.applications import (
     retrieval_app,
     without_generation,
 )
-from serve.cluster.replicas.status import asked_applications, away_among, reason_of
+from serve.cluster.replicas.status import away_among, reason_of
 from serve.config.chat_models import ModelSettings, broken_adapters
 from serve.config.settings import Settings
 from serve.processes.run_folder import LOGS_SOCKET, told
@@ -123,7 +123,7 @@ class Run:
 
     def away(self, lineup: Lineup) -> Mapping[str, bool]:
         """The lineup's applications that cannot start, by what they are for, and whether Ray has given them up."""
-        away = away_among(asked_applications())
+        away = away_among(application_statuses())
         return {app: away[name] for app, name in lineup.places.items() if name in away}
 
     def remove(self, names: Collection[str]) -> None:
@@ -206,7 +206,7 @@ def wait_until_running(
     raises."""
     tick, away = threading.Event(), dict[str, str]()
     while True:
-        states = asked_applications()
+        states = application_statuses()
         waiting = []
         for name in applications:
             status = states[name].status if name in states else None
@@ -238,7 +238,7 @@ def delete_ingress() -> None:
     """End the HTTP processes of every generation, and wait until they have: running requests get their drain time."""
     from ray import serve
 
-    names = [name for name in serve.status().applications if without_generation(name) == INGRESS_APP]
+    names = [name for name in application_statuses() if without_generation(name) == INGRESS_APP]
     for name in names:
         undeploy(name)
     for name in names:

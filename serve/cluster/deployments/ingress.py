@@ -11,7 +11,7 @@ import ray
 from ray import serve
 
 from serve.cluster.deployments.deployment_options import at_most
-from serve.cluster.ray_insides.ray_serve import PortCheck
+from serve.cluster.ray_insides.ray_serve import PortCheck, application_statuses
 from serve.cluster.replicas.applications import (
     HEALTH_CHECK_PERIOD_S,
     HEALTH_CHECK_TIMEOUT_S,
@@ -85,10 +85,10 @@ def _start(settings: Settings, counts: Counts, places: Places, run_folder: Path 
     from billing.store.database import open_database
     from serve.app import start_service
     from serve.cluster.replicas.pool import ReplicaClient
-    from serve.cluster.replicas.status import asked_applications, models_away
+    from serve.cluster.replicas.status import models_away
 
     async def ask_away() -> frozenset[str]:
-        away = models_away(await asyncio.to_thread(asked_applications))
+        away = models_away(await asyncio.to_thread(application_statuses))
         return all_away(settings, [*away, *await asyncio.to_thread(broken_adapters, settings.models)])
 
     client = ReplicaClient()

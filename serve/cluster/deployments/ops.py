@@ -10,13 +10,14 @@ from typing import Any
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from serve.cluster.ray_insides.ray_serve import application_statuses
 from serve.cluster.replicas.applications import (
     HEALTH_CHECK_PERIOD_S,
     HEALTH_CHECK_TIMEOUT_S,
     OPS_APP,
     models_of,
 )
-from serve.cluster.replicas.status import asked_applications, models_away
+from serve.cluster.replicas.status import models_away
 from serve.config.chat_models import broken_adapters
 from serve.config.settings import Settings
 from serve.logs.outlet import begin_logs
@@ -56,7 +57,7 @@ class ReplicaCounts(Collector):
         if ray is None or not ray.is_initialized():
             return
         try:
-            applications = asked_applications()
+            applications = application_statuses()
             self._counts = counts_of(applications)
             self._away = models_away(applications) | broken_adapters(self._in_force().models)
         except Exception as error:

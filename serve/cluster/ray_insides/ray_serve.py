@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, chdir
 from pathlib import Path
@@ -129,6 +130,30 @@ def undeploy(name: str) -> None:
     from ray import serve
 
     serve.delete(name, _blocking=False)
+
+
+def application_statuses() -> dict[str, Any]:
+    """All that the controller knows of, by name: `ray.serve.status().applications` in a fortieth of its processor time.
+    That first makes models of the controller's answer, which pickle the request router of each deployment anew
+    (`ServeInstanceDetails`); these are the overviews alone (`ServeControllerClient.get_serve_details`)."""
+    from ray.serve.context import _get_global_client
+    from ray.serve.schema import ApplicationStatusOverview, DeploymentStatusOverview
+
+    client = _get_global_client(raise_if_no_controller_running=False)
+    if client is None:
+        return {}
+
+    def of_deployment(told: Any) -> Any:
+        states = Counter(replica["state"] for replica in told["replicas"])
+        return DeploymentStatusOverview(told["status"], told["status_trigger"], dict(states), told["message"])
+
+    def of_application(told: Any) -> Any:
+        deployments = {name: of_deployment(each) for name, each in told["deployments"].items()}
+        return ApplicationStatusOverview(
+            told["status"], told["message"], told["last_deployed_time_s"], deployments
+        )
+
+    return {name: of_application(told) for name, told in client.get_serve_details()["applications"].items()}
 
 
 class Everyone:

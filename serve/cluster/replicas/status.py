@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from serve.cluster.ray_insides.ray_serve import application_statuses
 from serve.cluster.replicas.applications import models_of
 
 STATUS_TTL_S = 1.0
@@ -20,14 +21,6 @@ STARTING = frozenset({"STARTING", "RECOVERING"})
 EXCEPTION = re.compile(r"(\w+\.[\w.]+|\w*(Error|Exception)): ")
 LONGEST_REASON = 2000
 Applications = Mapping[str, Any]
-
-
-def asked_applications() -> Applications:
-    """All that the controller knows of, by name."""
-    from ray import serve
-
-    found: Applications = serve.status().applications
-    return found
 
 
 def has_running_replica(application: Any) -> bool:
@@ -105,5 +98,5 @@ class ReplicaStatus:
         return running
 
     def _has_running_replica(self) -> bool:
-        application = asked_applications().get(self._application)
+        application = application_statuses().get(self._application)
         return application is not None and has_running_replica(application)

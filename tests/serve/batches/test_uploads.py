@@ -62,6 +62,26 @@ async def test_any_other_bytes_are_read_or_refused(body: bytes, cuts: list[int])
         assert refused.issues
 
 
+FIELD = b'--b\r\nContent-Disposition: form-data; name="x"\r\n\r\nv\r\n--b--\r\n'
+
+
+@pytest.mark.parametrize(
+    ("before", "is_taken"), [(b"\r\n", True), (b"\n\r\n", True), (b"x\r\n", False), (b"\r\nx\r\n", False)]
+)
+@pytest.mark.parametrize("cut", [0, 1, 2, 3, 4])
+async def test_only_line_breaks_may_come_before_the_first_boundary(
+    before: bytes, is_taken: bool, cut: int
+) -> None:
+    form = FormReader("multipart/form-data; boundary=b")
+    try:
+        assert [piece async for piece in form.file_pieces(in_pieces(before + FIELD, [cut]))] == []
+        form.check_ended()
+    except InvalidBody:
+        assert not is_taken
+    else:
+        assert is_taken and form.data.fields == {"x": "v"}
+
+
 LINES = st.lists(st.binary(max_size=40).map(lambda raw: raw.replace(b"\n", b"")))
 
 
