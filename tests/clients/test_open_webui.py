@@ -15,7 +15,7 @@ import pytest
 from tests.clients.running import ClientRun
 from tests.integration.running import free_port, wait_for
 
-START_S = 150
+START_S = 300
 MESSAGE_S = 120
 
 

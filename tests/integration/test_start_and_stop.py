@@ -129,7 +129,7 @@ ON_GPUS = {**FAKE, "accelerator": {"kind": "gpu", "type": "H100"}}
 def test_a_start_that_cannot_come_up_ends_and_says_why(
     tmp_path: Path, model: dict[str, Any], ray: dict[str, Any], said: str
 ) -> None:
-    config = write_config(tmp_path)
+    config = write_config(tmp_path, ingress_replicas=1)
     given = yaml.safe_load(config.read_text())
     given |= {"models": [{**given["models"][0], **model}], "compression": {}}
     given["ray"] |= ray

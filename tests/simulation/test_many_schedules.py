@@ -8,7 +8,7 @@ import pytest
 
 from tests.simulation.campaign import Findings, run_here
 
-FIRST_SEED, MANY = 10**6, 1_000
+FIRST_SEED, MANY = 10**6, 500
 
 
 # A server that dies leaves coroutines that nothing will start.
@@ -22,5 +22,5 @@ def test_in_no_schedule_is_money_lost_or_spent_twice() -> None:
     assert not [(result.seed, result.violations) for result in findings.failed]
     # Something went on in them: of each way that a request can end, some did.
     ends = findings.outcomes
-    assert ends["completed, persisted"] > 200
-    assert min(ends["completed, degraded"], ends["released"], ends["refused: QuotaExceeded"]) > 20
+    assert ends["completed, persisted"] > 100
+    assert min(ends["completed, degraded"], ends["released"], ends["refused: QuotaExceeded"]) > 10

@@ -219,7 +219,7 @@ def sweep(
     place: Path, name: str, kinds: Sequence[str], *, only: Sequence[str] = ("",), every: int = 1
 ) -> Iterator[list[Step] | Tried]:
     """First all steps of a run in which each goes well; then each of them, failing in each way. `only`: those with
-    this in their label; `every` leaves out all but every so many faults."""
+    this in their label; `every` leaves out all but every so many faults, of each way some."""
     with world.statements_kept():
         stage = Stage(place, PATHS[name])
     try:
@@ -229,10 +229,10 @@ def sweep(
         yield clean.steps
         faults = [
             (step, way)
-            for step in clean.steps
-            if any(part in step.label for part in only)
             for way in WAYS
             if way.kind in kinds
+            for step in clean.steps
+            if any(part in step.label for part in only)
         ]
         for fault in faults[::every]:
             result = stage.run(fault)
