@@ -3,8 +3,8 @@
     python -m tests.integration.placed configs/cpu.yaml configs/gpu.yaml
 
 A placement group asks for what a replica asks for (CPUs, GPUs, bundles). All that is up from the start is placed
-together, then the chat models that start on a request, and beside these one after the other what else does. Prints a
-JSON object of each file: its applications, and true for a place.
+together, and beside it what starts on a request: together what `pith config check` says fits, and then by itself what
+it says fits when others are idle. Prints a JSON object of each file: its applications, and true for a place.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from serve.cluster.deployments.pooled import build_compressor, build_retrieval_model
 from serve.cluster.deployments.vllm_chat import build_models
 from serve.cluster.ray_insides.ray_serve import RAY_ENVIRONMENT
+from serve.config.capacity.fit import check_fit
 from serve.config.settings import Settings, load_settings
 from serve.config.values import Node, parse_node
 
@@ -85,12 +86,16 @@ def placed(settings: Settings, node: Node, folder: Path) -> dict[str, bool]:
     asked = demands(settings)
     at_start = {name: [demand.group() for _ in range(demand.first)] for name, demand in asked.items()}
     found = {name: all(group.wait(DEADLINE_S) for group in groups) for name, groups in at_start.items()}
-    for name, demand in asked.items():
-        if not demand.first:
-            group = demand.group()
-            found[name] = group.wait(DEADLINE_S)
-            if not name.startswith("model:"):
-                remove_placement_group(group)
+    by_itself = {verdict.application for verdict in check_fit(settings, [node]) if verdict.waits}
+    on_demand = {name: demand for name, demand in asked.items() if not demand.first}
+    together = {name: demand.group() for name, demand in on_demand.items() if name not in by_itself}
+    found |= {name: group.wait(DEADLINE_S) for name, group in together.items()}
+    for group in together.values():
+        remove_placement_group(group)
+    for name in by_itself:
+        group = on_demand[name].group()
+        found[name] = group.wait(DEADLINE_S)
+        remove_placement_group(group)
     return found
 
 

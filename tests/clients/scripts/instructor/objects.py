@@ -4,14 +4,15 @@ import json
 import os
 
 import instructor
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 MODEL = os.environ["PITH_CHAT_MODEL"]
 ASK = [{"role": "user", "content": "Which cities are in Norway?"}]
 
 
 class City(BaseModel):
-    name: str
+    # The tiny model may babble for thousands of tokens before it ends a string.
+    name: str = Field(max_length=20)
     is_capital: bool
 
 

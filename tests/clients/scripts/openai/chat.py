@@ -5,14 +5,15 @@ import json
 import os
 
 from openai import AsyncOpenAI, OpenAI
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 MODEL = os.environ["PITH_CHAT_MODEL"]
 ASK = [{"role": "user", "content": "Tell me about the river."}]
 
 
 class City(BaseModel):
-    name: str
+    # The tiny model may babble for thousands of tokens before it ends a string.
+    name: str = Field(max_length=20)
     is_capital: bool
 
 
