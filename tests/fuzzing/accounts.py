@@ -127,7 +127,8 @@ class AccountsMachine(RuleBasedStateMachine):
         assert reply.status_code < 500, (method, path, reply.text)
         over = [self.ended[one] for one in (key.id, key.project, key.workspace) if one in self.ended]
         if over and sent_at > min(over) + STALE_S:
-            assert reply.status_code in (401, 403), (method, path, reply.status_code, reply.text)
+            is_refused = reply.status_code in (401, 403) or "too_many_wrong_keys" in reply.text
+            assert is_refused, (method, path, reply.status_code, reply.text)
         elif not over:
             assert reply.status_code != 401, (method, path, reply.text)
         others = {
