@@ -143,9 +143,10 @@ def forget(connection: Connection, project_id: str, file_id: str) -> StoredFile:
     return file
 
 
-def abandon(connection: Connection, file_id: str) -> None:
-    """One that was not finished is about to be deleted."""
+def abandon(connection: Connection, file_id: str) -> bool:
+    """One that was not finished is about to be deleted; False where it was finished."""
     connection.execute(update(batch_files).where(_f.id == file_id, ~_f.complete).values(expires_at=0))
+    return connection.execute(select(_f.id).where(_f.id == file_id, _f.complete)).first() is None
 
 
 def expired(connection: Connection, store: str, limit: int) -> list[str]:

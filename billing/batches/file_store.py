@@ -157,9 +157,9 @@ class FileStore:
         """Nobody finds it from now on; unlink it, then `delete_row`. Raises `UnknownFile` or `FileInUse`."""
         return await self._write(partial(file_sql.forget, project_id=project_id, file_id=file_id))
 
-    async def abandon(self, file_id: str) -> None:
-        """As `forget`, of one that is not finished."""
-        await self._write(partial(file_sql.abandon, file_id=file_id))
+    async def abandon(self, file_id: str) -> bool:
+        """As `forget`, of one that is not finished; False where it is."""
+        return await self._write(partial(file_sql.abandon, file_id=file_id))
 
     async def expired(self, store: str) -> list[str]:
         """Some of this store that are over and that no batch reads; unlink each, then `delete_row`."""
@@ -225,8 +225,8 @@ class FileWriter:
 async def written_file(
     store: FileStore, folder: FileFolder, new: StoredFile, bounds: FileBounds | None
 ) -> AsyncIterator[FileWriter]:
-    """A file of at most `new.size` bytes, in the store that this server reaches. Unless the block ends well, having
-    finished it, nothing of it is left.
+    """A file of at most `new.size` bytes, in the store that this server reaches. Where the block does not end well
+    nothing of it is left, unless the ledger has it as finished.
 
     Raises `FilesFull`, `LedgerUnavailable`, and what `FileWriter` raises.
     """
@@ -246,9 +246,11 @@ async def written_file(
 
 
 async def discard(store: FileStore, folder: FileFolder, file_id: str) -> None:
-    """Deletes one that was not finished, as far as that can be done now; what is left expires."""
+    """Deletes one that was not finished, as far as that can be done now; what is left expires. One that the ledger has
+    as finished is kept, whatever it answered: nothing else has what is in a batch's output."""
     try:
-        await store.abandon(file_id)
+        if not await store.abandon(file_id):
+            return
         await asyncio.to_thread(folder.delete, file_id)
         await store.delete_row(file_id)
     except BillingError:

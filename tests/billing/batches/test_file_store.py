@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from billing.batches.batch import FileBounds, FileInUse, FilePage, FilesFull, LostClaim, UnknownFile
-from billing.batches.file_store import FileStore
+from billing.batches.file_store import FileFolder, FileStore, written_file
+from billing.errors import LedgerUnavailable
 from tests.billing.batches.making import DAY_S, HERE, ROOMY, new_batch, new_file, store_of, uploaded
 from tests.billing.conftest import NOW, Books
 
@@ -60,6 +62,26 @@ async def test_a_file_that_nobody_writes_to_any_more_expires_and_cannot_be_finis
     for late in (files.keep_alive(file.id), files.finish(file.id, size=1, lifetime_s=DAY_S)):
         with pytest.raises(LostClaim):
             await late
+
+
+async def test_a_file_that_the_ledger_finished_stays_though_its_answer_was_an_error(
+    books: Books, tmp_path: Path
+) -> None:
+    files, folder, owner = FileStore(books.database), FileFolder(tmp_path / "files"), await books.new_caller()
+    finished, given_up = new_file(owner), new_file(owner)
+    with pytest.raises(LedgerUnavailable):
+        async with written_file(files, folder, finished, ROOMY) as writer:
+            await writer.write(b"all of it")
+            await writer.close()
+            await files.finish(finished.id, size=9, lifetime_s=DAY_S)
+            raise LedgerUnavailable("the commit was done, and its answer lost")
+    found = await files.find(owner.project_id, finished.id)
+    with folder.open(found.id) as file:
+        assert file.read() == b"all of it"
+    with pytest.raises(LedgerUnavailable):
+        async with written_file(files, folder, given_up, ROOMY) as writer:
+            raise LedgerUnavailable("the commit was not done")
+    assert not folder.has(given_up.id)
 
 
 async def test_the_input_of_a_batch_is_neither_deleted_nor_expired_before_that_has_ended(
