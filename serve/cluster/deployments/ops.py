@@ -17,7 +17,7 @@ from serve.cluster.replicas.applications import (
     OPS_APP,
     models_of,
 )
-from serve.cluster.replicas.status import models_away
+from serve.cluster.replicas.status import models_away, word_of
 from serve.config.chat_models import broken_adapters
 from serve.config.settings import Settings
 from serve.logs.outlet import begin_logs
@@ -81,7 +81,7 @@ def counts_of(applications: Mapping[str, Any]) -> Counts:
     found: dict[str, tuple[int, int]] = {}
     for name, application in applications.items():
         states = [deployment.replica_states for deployment in application.deployments.values()]
-        by_state = [(str(getattr(state, "value", state)), n) for each in states for state, n in each.items()]
+        by_state = [(word_of(state), n) for each in states for state, n in each.items()]
         running = sum(n for state, n in by_state if state == RUNNING)
         wanted = sum(n for state, n in by_state if state != LEAVING)
         for model in models_of(name):
