@@ -1,5 +1,5 @@
-"""pith on two Ray nodes that somebody else runs: spread over both, one of which may be lost; and stopped, or left on
-purpose."""
+"""pith on two Ray nodes that somebody else runs, installed at different places: spread over both, one of which may be
+lost; and stopped, or left on purpose. No node has a checkout."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
 
+from billing.store.migration import newest_revision
 from serve.cluster.ray_insides.ray_serve import LOOPBACK_ADDRESSES
 from tests.faults.redis_server import OwnRedis
+from tests.integration.installed import SITE, folder_with_names_of_ours, install_as_the_image_does, run
 from tests.integration.load import Load, asking
 from tests.integration.ray_nodes import HEAD, OTHER, THIRD, RayNodes, ray_nodes
-from tests.integration.running import PITH, ROOT, Server, start_server, stop_server, wait_for, write_config
+from tests.integration.running import ROOT, Server, start_server, stop_server, wait_for, write_config
 from tests.serve.cluster.ports import neighbours
 
 FAKE_MODEL = {
@@ -40,8 +43,21 @@ PLACED_S = 120
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[RayNodes]:
-    with ray_nodes(HEAD, OTHER) as started:
+def bin_folders(by_pip: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Of two environments, which have the same packages and pith by two ways."""
+    return [by_pip, install_as_the_image_does(tmp_path_factory.mktemp("there"))]
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where pith is started."""
+    return folder_with_names_of_ours(tmp_path_factory.mktemp("start") / "elsewhere")
+
+
+@pytest.fixture(scope="module")
+def nodes(bin_folders: list[Path]) -> Iterator[RayNodes]:
+    here, there = bin_folders
+    with ray_nodes(HEAD, OTHER, programs={HEAD: here, OTHER: there, THIRD: there}) as started:
         yield started
 
 
@@ -69,25 +85,46 @@ def config(
         limits.close()
 
 
+@dataclass(frozen=True)
+class Installed:
+    """pith on the machine of the first node."""
+
+    nodes: RayNodes
+    program: Path
+    folder: Path
+    config: Path
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [self.program, *arguments, "--config", self.config],
+            cwd=self.folder,
+            env=dict(self.nodes.environment),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def start(self, *options: str) -> Server:
+        place = (self.program, self.folder)
+        environment = self.nodes.environment
+        return start_server(
+            self.config, self.config.parent, *options, environment=environment, installed=place
+        )
+
+
 @pytest.fixture(scope="module")
-def left(nodes: RayNodes, config: Path) -> Iterator[Server]:
+def pith(nodes: RayNodes, bin_folders: list[Path], elsewhere: Path, config: Path) -> Installed:
+    return Installed(nodes, bin_folders[0] / "pith", elsewhere, config)
+
+
+@pytest.fixture(scope="module")
+def left(pith: Installed) -> Iterator[Server]:
     """What `pith serve --attach` has started and left."""
-    server = start_server(config, config.parent, "--attach", environment=nodes.environment)
+    server = pith.start("--attach")
     stop_server(server)
     assert server.process is not None and server.process.returncode == 0
     yield server
-
-
-def pith(nodes: RayNodes, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*PITH, *arguments],
-        cwd=ROOT,
-        env=dict(nodes.environment),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
 
 
 def processes_of_serve(nodes: RayNodes, ip: str) -> list[psutil.Process]:
@@ -120,16 +157,45 @@ def answers(left: Server, ip: str) -> bool:
         return http.post("/v1/chat/completions", json=ASKED).status_code == 200
 
 
+def test_what_is_installed_is_imported_and_not_what_lies_where_it_is_started(
+    bin_folders: list[Path], elsewhere: Path
+) -> None:
+    asked = "from serve.cluster.reloader import newest_revision_on_disk as found; print(found())"
+    assert newest_revision() in run(bin_folders[0] / "python", "-P", "-c", asked, folder=elsewhere)
+
+
+def test_what_the_image_installs_compresses(bin_folders: list[Path], elsewhere: Path) -> None:
+    there = bin_folders[1]
+    (elsewhere / "text").write_text(
+        "Marie Curie discovered radium in 1898. She was born in Warsaw. The weather is fine today."
+    )
+    config = there.parents[1] / "pith.yaml"
+    asked = ["--query", "who discovered radium?", "--ratio", "0.7", "--config", config]
+    assert "radium" in run(there / "pith", "compress", "text", *asked, folder=elsewhere)
+
+
+def test_a_node_with_another_pith_is_refused(pith: Installed, bin_folders: list[Path]) -> None:
+    other = bin_folders[1].parent / SITE
+    weights = other / "compression/weights/record.json"
+    kept = weights.read_bytes()
+    weights.write_bytes(kept + b"\n")
+    try:
+        refused = pith.run("serve")
+    finally:
+        weights.write_bytes(kept)
+    assert refused.returncode == 1, refused.stdout + refused.stderr
+    said = refused.stderr
+    assert f"node {OTHER} has pith " in said and f" in {other}, and this machine pith " in said, said
+
+
 def test_what_is_left_on_purpose_says_so_and_goes_on_answering(left: Server) -> None:
     said = "".join(left.lines)
     assert "Ctrl-C leaves it running" in said and "left: pith runs on" in said
     assert answers(left, HEAD)
 
 
-def test_a_second_server_does_not_take_the_place_of_one_that_runs(
-    nodes: RayNodes, left: Server, config: Path
-) -> None:
-    refused = pith(nodes, "serve", "--config", str(config))
+def test_a_second_server_does_not_take_the_place_of_one_that_runs(left: Server, pith: Installed) -> None:
+    refused = pith.run("serve")
     assert refused.returncode == 1
     assert "pith runs already" in refused.stderr and "--attach" in refused.stderr
     assert answers(left, HEAD)
@@ -174,7 +240,7 @@ def test_a_node_that_comes_back_has_its_share_again(nodes: RayNodes, left: Serve
     assert has_its_share(nodes, HEAD) and answers(left, OTHER)
 
 
-def test_a_node_is_drained_without_a_failed_request(nodes: RayNodes, left: Server, config: Path) -> None:
+def test_a_node_is_drained_without_a_failed_request(nodes: RayNodes, left: Server, pith: Installed) -> None:
     nodes.start(THIRD)
     with (
         Load(left, HEAD, ASKED, clients=CLIENTS) as load,
@@ -183,7 +249,7 @@ def test_a_node_is_drained_without_a_failed_request(nodes: RayNodes, left: Serve
     ):
         long = pool.submit(there.post, "/v1/chat/completions", json=LONG)
         wait_for(lambda: load.count() >= CLIENTS, what="requests are answered")
-        drained = pith(nodes, "drain", OTHER, "--config", str(config), "--within", str(PLACED_S))
+        drained = pith.run("drain", OTHER, "--within", str(PLACED_S))
         load.part = "after"
         assert drained.returncode == 0, drained.stderr
         wait_for(lambda: load.count("after") >= CLIENTS, what="requests are answered")
@@ -194,8 +260,8 @@ def test_a_node_is_drained_without_a_failed_request(nodes: RayNodes, left: Serve
     left.pith("reconcile", "--full")
 
 
-def test_pith_stop_stops_all_of_it_and_says_what(nodes: RayNodes, left: Server, config: Path) -> None:
-    stopped = pith(nodes, "stop", "--config", str(config))
+def test_pith_stop_stops_all_of_it_and_says_what(nodes: RayNodes, left: Server, pith: Installed) -> None:
+    stopped = pith.run("stop")
     assert stopped.returncode == 0, stopped.stderr
     assert "2 applications of pith, and Ray Serve; Ray runs on" in stopped.stdout
     assert not replicas(nodes)
@@ -233,9 +299,9 @@ def theirs(nodes: RayNodes, what: str) -> None:
     assert done.stdout.strip().endswith("42"), done.stderr
 
 
-def test_ctrl_c_stops_what_was_started_there_and_nothing_of_others(nodes: RayNodes, config: Path) -> None:
+def test_ctrl_c_stops_what_was_started_there_and_nothing_of_others(nodes: RayNodes, pith: Installed) -> None:
     theirs(nodes, "start")
-    server = start_server(config, config.parent, environment=nodes.environment)
+    server = pith.start()
     stop_server(server)
     said = "".join(server.lines)
     assert "Ctrl-C stops what this server has started" in said

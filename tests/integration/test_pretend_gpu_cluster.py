@@ -1,4 +1,4 @@
-"""Engines on pretend GPUs of a Ray cluster that others run: joined by `pith serve`, and from a file of Ray Serve."""
+"""An engine on a pretend GPU of a Ray cluster that others run, from a file of Ray Serve."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import yaml
 from serve.cluster.lineup import first_lineup
 from serve.config.settings import load_settings
 from tests.integration.ray_nodes import HEAD, RayNodes, ray_nodes
-from tests.integration.running import free_port, start_server, stop_server, wait_for
+from tests.integration.running import free_port, wait_for
 from tests.pretend_gpu.configuration import with_gpus, write_gpu_config
 from tests.pretend_gpu.processes import Found, engine_processes, gone, nothing_is_left_of, shared_by
 
@@ -80,28 +80,7 @@ def of_pith(nodes: RayNodes) -> list[str]:
     ]
 
 
-def test_engines_of_a_joined_cluster_answer_and_leave_nothing_when_they_are_killed_or_stopped(
-    nodes: RayNodes, tmp_path: Path
-) -> None:
-    config = write_config(tmp_path, nodes, free_port())
-    server = start_server(config, tmp_path, environment=nodes.environment, within_s=START_S)
-    try:
-        ask = asks(server.url, server.key)
-        assert ask() == 200
-        before = found(nodes)
-        assert len(before.workers) == 1
-        shared = shared_by(before.all)
-        assert shared
-        before.replicas[0].send_signal(signal.SIGKILL)
-        gone(before.all)
-    finally:
-        # Under what takes their place, which `test_pretend_gpu` and the file of Ray Serve wait for.
-        stop_server(server)
-    wait_for(lambda: not of_pith(nodes), what="nothing of pith is left")
-    nothing_is_left_of(shared)
-
-
-def test_an_engine_that_serve_deploys_from_a_file_answers_is_replaced_and_leaves_nothing(
+def test_an_engine_that_serve_deploys_from_a_file_answers_and_leaves_nothing_when_it_is_killed(
     nodes: RayNodes, tmp_path: Path, dashboard: int
 ) -> None:
     port = free_port()
@@ -117,15 +96,14 @@ def test_an_engine_that_serve_deploys_from_a_file_answers_is_replaced_and_leaves
     wait_for(lambda: ask() == 200, timeout_s=START_S, what="it answers", every_s=0.5)
     before = found(nodes)
     assert len(before.workers) == 1
-    before.workers[0].send_signal(signal.SIGKILL)
+    shared = shared_by(before.all)
+    assert shared
+    before.replicas[0].send_signal(signal.SIGKILL)
     gone(before.all)
-    wait_for(lambda: ask() == 200, timeout_s=START_S, what="it is replaced", every_s=0.5)
-    left = found(nodes)
-    shared = shared_by(left.all)
+    # Under what takes its place, which `test_pretend_gpu` waits for.
     deploy(nodes, dashboard, [])
-    gone(left.all)
-    nothing_is_left_of(shared)
     wait_for(lambda: not of_pith(nodes), what="nothing of pith is left")
+    nothing_is_left_of(shared)
 
 
 def deploy(nodes: RayNodes, dashboard: int, applications: list[dict[str, Any]]) -> None:
