@@ -13,7 +13,7 @@ MODEL ?=
 
 LITELLM := benchmarks/overhead/litellm-venv
 
-.PHONY: help serve test test-fast test-python test-faults test-simulation test-mutants check lint bench bench-quality bench-ledger bench-overhead bench-prefix-cache bench-soak bench-burst bench-compress bench-savings bench-answers docs wheel sbom format install clean
+.PHONY: help serve test test-fast test-long test-python test-faults test-simulation test-mutants check lint bench bench-quality bench-ledger bench-overhead bench-prefix-cache bench-soak bench-burst bench-compress bench-savings bench-answers docs wheel sbom format install clean
 .DEFAULT_GOAL := help
 # No "Entering directory", no echo of recipes: what is printed is what pith says.
 MAKEFLAGS += --no-print-directory
@@ -32,8 +32,11 @@ serve: install ## start the server (CONFIG=configs/embedded.yaml; PORT= and OPS_
 	exec $(BIN)/pith serve --config $(CONFIG) $(if $(PORT),--port $(PORT)) \
 		$(if $(OPS_PORT),--ops-port $(OPS_PORT))
 
-test: install ## every test, with real Ray and vLLM where a test says so (TESTS=tests/...)
+test: install ## every test but the long ones, with real Ray and vLLM where a test says so (TESTS=tests/...)
 	exec scripts/test $(TESTS)
+
+test-long: install ## the tests that prove on more of a kind what `make test` proves on less
+	exec $(BIN)/python -m pytest -m long $(TESTS)
 
 test-fast: install ## the tests that start neither Ray nor vLLM, within a minute
 	exec $(BIN)/python -m pytest -n 2 -m "not integration and not thorough" $(TESTS)

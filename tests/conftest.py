@@ -165,11 +165,19 @@ APART = (
     "clients/test_environments.py",
 )
 
+# What `make test` has a shorter form of, or others of the kind. `make test-long` runs it.
+LONG = (
+    "benchmarks/gpu_check/test_bare_machine.py",
+    "docs/test_site.py",
+    "integration/test_pretend_gpu_cluster.py",
+    "integration/test_pretend_gpu_turns.py",
+)
+
 # The fast lane, as the Makefile has it, and the folders that it takes nothing of.
 FAST = "not integration and not thorough"
 NEVER_FAST = ("integration", "clients", *THOROUGH)
 # The two parts of `scripts/test`.
-FIRST, SECOND = "not integration or apart", "integration and not apart"
+FIRST, SECOND = "(not integration or apart) and not long", "integration and not apart and not long"
 MARK = "mark.integration"
 
 
@@ -186,6 +194,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if not collection_path.is_relative_to(HERE):
         return None
     lane, name = config.option.markexpr, str(collection_path.relative_to(HERE))
+    if lane in (FIRST, SECOND) and name in LONG:
+        return True
     if lane == FAST and name in NEVER_FAST:
         return True
     if lane == FIRST and name == "integration":
@@ -213,6 +223,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, N
             item.add_marker(pytest.mark.thorough)
         if is_within(item.path, APART):
             item.add_marker(pytest.mark.apart)
+        if is_within(item.path, LONG):
+            item.add_marker(pytest.mark.long)
         if item.get_closest_marker("integration") and not can_start(name_of(item.path)):
             raise pytest.UsageError(
                 f"{item.path} has no {MARK} and no conftest with it: no lane would run {item.name}"

@@ -23,6 +23,21 @@ MAKING = pytest.StashKey[Making]()
 # As many as a small machine has cores; uv and npm each fetch many files at a time by themselves.
 MAKERS = 2
 LONG_MODEL = "pith-base"
+# `make test` runs these, and `make test-long` the others.
+MAIN = (
+    "ai-sdk",
+    "anthropic",
+    "anthropic-node",
+    "claude-code",
+    "codex",
+    "instructor",
+    "langchain",
+    "langgraph",
+    "litellm",
+    "openai",
+    "openai-agents",
+    "openai-node",
+)
 START_S = 120
 
 
@@ -34,8 +49,10 @@ def client_of(item: pytest.Item) -> tuple[str, str] | None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if client_of(item):
+        if found := client_of(item):
             item.add_marker(pytest.mark.integration)
+            if found[0] not in MAIN:
+                item.add_marker(pytest.mark.long)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -36,7 +36,8 @@ def main() -> None:
     wanted = [(row.package, row.version, row.done) for row in rows_of_tests()]
     if missing := [" ".join(each) for each in wanted if each not in found]:
         sys.exit(
-            "no run of these is on record; `make test TESTS=tests/clients` makes one:\n" + "\n".join(missing)
+            "no run of these is on record; `.venv/bin/python -m pytest tests/clients` makes one:\n"
+            + "\n".join(missing)
         )
     page = PAGE.read_text()
     PAGE.write_text(page.replace(committed(page), table([found[each] for each in wanted])))

@@ -8,7 +8,7 @@ from tests.clients.table import PAGE, committed, table
 
 
 def test_the_page_has_a_row_for_each_test_with_the_pinned_version() -> None:
-    """`python -m tests.clients.table` writes it anew, after `make test TESTS=tests/clients`."""
+    """`python -m tests.clients.table` writes it anew, after `pytest tests/clients`."""
     assert committed(PAGE.read_text()) == table(rows_of_tests())
 
 

@@ -23,7 +23,7 @@ from compression.segmentation import segment
 from compression.source.units import Slice
 
 MOST = 1.2
-SMALL, LARGE = 3_000, 12_000
+SMALL, LARGE = 3_000, 9_000
 GAPPED: dict[str, Callable[[int], str]] = {
     "prose": lambda size: "It is so. " * (size // 10),
     "deep": lambda size: "[" * 60 + json.dumps("It is so. " * (size // 10)) + "]" * 60,

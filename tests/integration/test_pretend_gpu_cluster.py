@@ -11,7 +11,6 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-import yaml
 
 from serve.cluster.lineup import first_lineup
 from serve.config.settings import load_settings
@@ -37,17 +36,6 @@ def nodes(tmp_path_factory: pytest.TempPathFactory, dashboard: int) -> Iterator[
     gpus = with_gpus({}, tmp_path_factory.mktemp("plugin"))
     with ray_nodes(HEAD, also=gpus, dashboard=dashboard) as started:
         yield started
-
-
-def write_config(folder: Path, nodes: RayNodes, port: int) -> Path:
-    """With this model alone, and no compressor."""
-    path = write_gpu_config(
-        folder, ray={"address": nodes.address}, server={"port": port, "ingress_replicas": 1}
-    )
-    given = yaml.safe_load(path.read_text())
-    given["models"] = [model for model in given["models"] if model["id"] == MODEL]
-    path.write_text(yaml.safe_dump({**given, "turns": [], "compression": {}}))
-    return path
 
 
 def found(nodes: RayNodes) -> Found:
@@ -84,7 +72,8 @@ def test_an_engine_that_serve_deploys_from_a_file_answers_and_leaves_nothing_whe
     nodes: RayNodes, tmp_path: Path, dashboard: int
 ) -> None:
     port = free_port()
-    config = write_config(tmp_path, nodes, port)
+    server = {"port": port, "ingress_replicas": 1}
+    config = write_gpu_config(tmp_path, [MODEL], ray={"address": nodes.address}, server=server)
     names = ("ingress", *first_lineup(load_settings(config)).places)
     build = {"import_path": "serve.cluster.import_path:build", "route_prefix": None}
     applications = [{**build, "name": name, "args": {"config": str(config), "app": name}} for name in names]

@@ -214,6 +214,7 @@ def test_the_default_model_answers(shipped: Server, question: str) -> None:
     assert reply["choices"][0]["message"]["content"] == ANSWERS[question]
 
 
+@pytest.mark.long
 def test_the_playground_gets_the_answer_to_its_first_example_from_a_tenth(shipped: Server) -> None:
     with chromium() as browser, watched(browser, shipped.url) as page:
         page.use_key((shipped.state_dir / "demo-key").read_text().strip())

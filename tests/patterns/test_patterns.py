@@ -3,10 +3,15 @@
 # ruff: noqa: RUF001 - marks of other scripts are intended
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from tests.patterns.collecting import Found, every_pattern
-from tests.patterns.rules import faults
+from tests.patterns.rules import faults as found_faults
+
+# Two tests ask for most of them.
+faults = cache(found_faults)
 
 _LINES = "`_matching` tries it where a line begins"
 AT_ONE_PLACE = {

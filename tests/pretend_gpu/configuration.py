@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,15 +61,21 @@ def with_gpus(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
     return {**environment, "RAY_OVERRIDE_RESOURCES": json.dumps(resources), "PYTHONPATH": path}
 
 
-def write_gpu_config(state_dir: Path, **also: Any) -> Path:
-    """The file, with its state in `state_dir`."""
+def write_gpu_config(state_dir: Path, models: Collection[str] = (), **also: Any) -> Path:
+    """The file, with its state in `state_dir`. `models`: with these alone, and no compressor; otherwise with all that
+    do not take turns."""
     given = yaml.safe_load((ROOT / "configs/gpu.yaml").read_text())
     folders = make_checkpoints(state_dir / "made")
-    given["models"] = [_stand_in(model, folders) for model in given["models"] if model["id"] not in LEFT_OUT]
-    like = next(model for model in given["models"] if model["id"] == ON_DEMAND)
-    given["models"] += [_in_turns(like, model, checkpoint) for model, checkpoint in IN_TURNS.items()]
-    given["turns"] = [TURNS]
-    for compressor in given["compression"]["models"]:
+    every = [_stand_in(model, folders) for model in given["models"] if model["id"] not in LEFT_OUT]
+    like = next(model for model in every if model["id"] == ON_DEMAND)
+    given["models"] = [model for model in every if not models or model["id"] in models]
+    given["turns"] = []
+    if {*IN_TURNS} <= {*models}:
+        given["models"] += [_in_turns(like, model, checkpoint) for model, checkpoint in IN_TURNS.items()]
+        given["turns"] = [TURNS]
+    if models:
+        given["compression"] = {}
+    for compressor in given["compression"].get("models", ()):
         _stand_in_compressor(compressor, folders)
     given |= {
         "state_dir": str(state_dir),

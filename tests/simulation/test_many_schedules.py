@@ -8,7 +8,7 @@ import pytest
 
 from tests.simulation.campaign import Findings, run_here
 
-FIRST_SEED, MANY = 10**6, 500
+FIRST_SEED, MANY = 10**6, 300
 
 
 # A server that dies leaves coroutines that nothing will start.

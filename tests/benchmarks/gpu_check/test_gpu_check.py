@@ -107,6 +107,7 @@ def test_figures_are_tables_that_can_be_pasted(tmp_path: Path) -> None:
     assert "| engine | vLLM alone | 9 | failed: exit status 1: a \\| b |" in text
 
 
+@pytest.mark.long
 @pytest.mark.integration
 def test_an_engine_measures_on_this_machine(tmp_path: Path) -> None:
     out = tmp_path / "found"

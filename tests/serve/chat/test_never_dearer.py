@@ -23,7 +23,7 @@ from tests.serve.compressing import Compressing, local_model
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 PRICED = {"target_ratio": 0.3, "model": "lexical", "min_tokens": 16}
-LISTS, REQUESTS = 50, 40
+REQUESTS = 40
 PRICE = ModelPrice("alpha", 100_000_000, 400_000_000, 0)
 
 
@@ -68,9 +68,10 @@ async def whole_costs(service: Compressing, price: ModelPrice) -> dict[str, tupl
     return found
 
 
-async def test_none_of_two_thousand_chats_over_fifty_price_lists_ends_dearer(service: Compressing) -> None:
+@pytest.mark.parametrize("lists", [10, pytest.param(50, marks=pytest.mark.long)])
+async def test_none_of_forty_chats_of_each_price_list_ends_dearer(service: Compressing, lists: int) -> None:
     chance, asked, dearer, credited = random.Random(27), 0, 0, 0
-    for _ in range(LISTS):
+    for _ in range(lists):
         price = some_price(chance)
         await service.renewed()
         await service.reprice(
@@ -93,8 +94,8 @@ async def test_none_of_two_thousand_chats_over_fifty_price_lists_ends_dearer(ser
         assert len(found) == REQUESTS
         dearer += sum(paid > whole for paid, whole in found.values())
     service.engine.prompt_tokens = None
-    print(f"{asked} chats over {LISTS} price lists: {credited} credited, {dearer} dearer")
-    assert (asked, dearer) == (LISTS * REQUESTS, 0) and credited > 0
+    print(f"{asked} chats over {lists} price lists: {credited} credited, {dearer} dearer")
+    assert (asked, dearer) == (lists * REQUESTS, 0) and credited > 0
 
 
 async def test_a_chat_whose_whole_prompt_was_not_counted_pays_for_no_compression(
