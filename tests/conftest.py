@@ -169,6 +169,7 @@ APART = (
 LONG = (
     "benchmarks/gpu_check/test_bare_machine.py",
     "docs/test_site.py",
+    "integration/test_own_processes.py",
     "integration/test_pretend_gpu_cluster.py",
     "integration/test_pretend_gpu_turns.py",
 )
