@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -110,6 +111,29 @@ def test_every_file_that_a_page_names_exists(page: str) -> None:
     )
     missing = [name for name in linked if not ((ROOT / page).parent / name).exists()]
     missing += [name for name in named if not (ROOT / name).exists()]
+    assert not missing
+
+
+@cache
+def anchors(path: Path) -> set[str]:
+    """Of a page's headings, as GitHub and the site make them; and its HTML ids."""
+    text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = [
+        re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", one) for one in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    ]
+    named = {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+    return named | {*re.findall(r'id="([^"]+)"', text)}
+
+
+@pytest.mark.parametrize("page", [*PAGES, "CHANGELOG.md", "SECURITY.md"])
+def test_every_anchor_that_a_page_names_exists(page: str) -> None:
+    path = ROOT / page
+    linked = re.findall(r"\]\((?!https?:)([^)#\s]*)#([^)\s]+)\)", path.read_text())
+    missing = [
+        f"{name}#{anchor}"
+        for name, anchor in linked
+        if anchor not in anchors((path.parent / name) if name else path)
+    ]
     assert not missing
 
 
