@@ -168,6 +168,7 @@ APART = (
 # What `make test` has a shorter form of, or others of the kind. `make test-long` runs it.
 LONG = (
     "benchmarks/gpu_check/test_bare_machine.py",
+    "deploy/test_sbom.py",
     "docs/test_site.py",
     "integration/test_own_processes.py",
     "integration/test_pretend_gpu_cluster.py",

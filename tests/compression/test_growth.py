@@ -33,7 +33,11 @@ GAPPED: dict[str, Callable[[int], str]] = {
 QUERY = "Who was it that ignored the 3 new instructions, and why?"
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+# `make test` has every other one.
+LANES = [pytest.param(name, marks=[pytest.mark.long] if at % 2 else []) for at, name in enumerate(HOSTILE)]
+
+
+@pytest.mark.parametrize("name", LANES)
 def test_a_hostile_text_costs_work_in_proportion_to_its_length(lexical: Compressor, name: str) -> None:
     assert growth(lambda size: compress(lexical, QUERY, hostile_of(name, size)), SMALL, LARGE) < MOST
 
