@@ -168,11 +168,17 @@ APART = (
 # What `make test` has a shorter form of, or others of the kind. `make test-long` runs it.
 LONG = (
     "benchmarks/gpu_check/test_bare_machine.py",
+    "benchmarks/ledger",
+    "benchmarks/training",
     "deploy/test_sbom.py",
     "docs/test_site.py",
+    "integration/test_loopback.py",
     "integration/test_own_processes.py",
     "integration/test_pretend_gpu_cluster.py",
     "integration/test_pretend_gpu_turns.py",
+    "models/vllm/test_speculation.py",
+    "serve/playground/test_compare_page.py",
+    "test_recipes.py",
 )
 
 # The fast lane, as the Makefile has it, and the folders that it takes nothing of.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.allocations import complaints, measured
 
 REQUESTS, WARM_UP, WITHIN_S = 450, 150, 600.0
@@ -16,6 +18,7 @@ async def test_requests_leave_nothing_in_memory(tmp_path: Path) -> None:
     assert counted.total == REQUESTS
 
 
+@pytest.mark.long
 async def test_what_each_request_leaves_is_found_by_the_line_that_made_it(tmp_path: Path) -> None:
     readings, _ = await measured(tmp_path, 3 * REQUESTS, WARM_UP, WITHIN_S, forgets=False)
     # The fake engine remembers what it was asked.

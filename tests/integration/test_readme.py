@@ -150,7 +150,9 @@ def program(path: Path, script: str) -> None:
 @pytest.mark.parametrize(
     ("page", "block"),
     [
-        pytest.param(page, block, id=f"{page} line {block.line}")
+        pytest.param(
+            page, block, id=f"{page} line {block.line}", marks=[] if page == README else [pytest.mark.long]
+        )
         for page, found in BLOCKS.items()
         for block in found
     ],

@@ -109,6 +109,7 @@ def test_a_model_that_chooses_words_is_measured_beside_others_and_json_is_printe
     assert "smallest ratio" in text and text.index("words") < text.index("pith-lexical, 2 questions")
 
 
+@pytest.mark.long
 async def test_a_model_with_the_calibration_takes_a_promise_and_names_it(tune: Run, tmp_path: Path) -> None:
     from compression.pipeline.compression_model import CompressionRequest
     from serve.config.compression_models import CompressionModelSettings

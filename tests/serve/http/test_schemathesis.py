@@ -140,6 +140,7 @@ def test_schemathesis_finds_nothing_but_what_is_listed(tmp_path: Path) -> None:
     assert not [finding[:3000] for finding in findings(said) if not is_accepted(finding)]
 
 
+@pytest.mark.long
 @pytest.mark.integration
 def test_schemathesis_finds_nothing_but_what_is_listed_of_the_admin_api(tmp_path: Path) -> None:
     with both_apis(tmp_path) as apis:
