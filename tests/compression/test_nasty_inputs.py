@@ -14,7 +14,7 @@ Compress = Callable[..., CompressionResult]
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize("ratio", [0.05, 0.5])
+@pytest.mark.parametrize("ratio", [0.05, pytest.param(0.5, marks=pytest.mark.long)])
 def test_a_nasty_input_is_compressed_within_its_budget(compress: Compress, name: str, ratio: float) -> None:
     source = HOSTILE[name](6000)
     for preserve_order in (True, False):

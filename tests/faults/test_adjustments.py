@@ -13,7 +13,7 @@ SEED = 15
 # Each on the databases that it knows, in turn.
 CASES = [
     (KillIngress, SEED),
-    (KillIngress, SEED + 1),
+    pytest.param(KillIngress, SEED + 1, marks=pytest.mark.long),
     (KillPostgres, SEED),
     (HookFails, SEED),
     (ClockJumps, SEED),

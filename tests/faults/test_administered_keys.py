@@ -12,7 +12,12 @@ from tests.faults.world import Machines
 
 SEED = 22
 # Each on the databases that it knows, in turn.
-CASES = [(KillIngress, SEED), (KillIngress, SEED + 1), (KillPostgres, SEED), (ClockJumps, SEED)]
+CASES = [
+    (KillIngress, SEED),
+    pytest.param(KillIngress, SEED + 1, marks=pytest.mark.long),
+    (KillPostgres, SEED),
+    (ClockJumps, SEED),
+]
 
 
 @pytest.mark.parametrize(("fault", "seed"), CASES)

@@ -108,7 +108,17 @@ async def asked(model: CompressionModel, source: str, ratio: float, **fields: An
     return await model.compress(CompressionRequest(fields.pop("query", QUERY), source, ratio, **fields))
 
 
-@pytest.mark.parametrize("source", [PROSE, MIXED, RECORDS, "短い文です。" * 60, "one " * 300, "x" * 3000])
+@pytest.mark.parametrize(
+    "source",
+    [
+        PROSE,
+        MIXED,
+        *(
+            pytest.param(source, marks=pytest.mark.long)
+            for source in (RECORDS, "短い文です。" * 60, "one " * 300, "x" * 3000)
+        ),
+    ],
+)
 async def test_every_kind_keeps_within_the_budget_and_slices_of_the_source(
     any_model: BuiltModel, source: str
 ) -> None:
