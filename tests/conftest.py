@@ -173,6 +173,7 @@ LONG = (
     "deploy/test_sbom.py",
     "docs/test_site.py",
     "integration/test_loopback.py",
+    "integration/test_models_away.py",
     "integration/test_own_processes.py",
     "integration/test_pretend_gpu_cluster.py",
     "integration/test_pretend_gpu_turns.py",

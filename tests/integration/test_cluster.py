@@ -299,6 +299,7 @@ def theirs(nodes: RayNodes, what: str) -> None:
     assert done.stdout.strip().endswith("42"), done.stderr
 
 
+@pytest.mark.long
 def test_ctrl_c_stops_what_was_started_there_and_nothing_of_others(nodes: RayNodes, pith: Installed) -> None:
     theirs(nodes, "start")
     server = pith.start()
