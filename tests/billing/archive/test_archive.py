@@ -71,8 +71,10 @@ SEPTEMBER, OCTOBER = datetime(2026, 9, 5, 12, tzinfo=UTC), datetime(2026, 10, 31
 LATER = datetime(2027, 1, 20, 12, tzinfo=UTC)
 
 
-# What is not told by a database: others of these tests read and write the same on PostgreSQL.
-ON_SQLITE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+# What is not told by a database: on PostgreSQL too in `make test-long`.
+ON_SQLITE = pytest.mark.parametrize(
+    "database_url", ["sqlite", pytest.param("postgresql", marks=pytest.mark.long)], indirect=True
+)
 
 
 @pytest.fixture(autouse=True)
