@@ -1,28 +1,25 @@
 """Parquet files of rows: the one module of billing that imports pyarrow.
 
+It does so where a file is read or written: most commands and servers do neither, and pyarrow takes long to load.
+
 Times are of microseconds in UTC, money is 64-bit integers of nano-USD.
 """
+
+from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
-
-import pyarrow
-import pyarrow.compute
-from pyarrow.parquet import ParquetFile, ParquetWriter
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from billing.errors import ArchiveDamaged
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
 
 Row = dict[str, Any]
 ROWS_IN_GROUP = 20_000
 READ_AT_ONCE = 2000
-_TYPES = {
-    "text": pyarrow.string(),
-    "integer": pyarrow.int64(),
-    "boolean": pyarrow.bool_(),
-    "time": pyarrow.timestamp("us", tz="UTC"),
-}
 
 
 class RowWriter:
@@ -30,7 +27,17 @@ class RowWriter:
     `integer`, `boolean` or `time`. Close it if `end` is not reached: the file is not whole then."""
 
     def __init__(self, file: BinaryIO, columns: Mapping[str, str]) -> None:
-        self._schema = pyarrow.schema([(name, _TYPES[kind]) for name, kind in columns.items()])
+        import pyarrow
+        from pyarrow.parquet import ParquetWriter
+
+        types = {
+            "text": pyarrow.string(),
+            "integer": pyarrow.int64(),
+            "boolean": pyarrow.bool_(),
+            "time": pyarrow.timestamp("us", tz="UTC"),
+        }
+        self._table = pyarrow.Table
+        self._schema = pyarrow.schema([(name, types[kind]) for name, kind in columns.items()])
         self._writer = ParquetWriter(file, self._schema, compression="zstd", write_statistics=True)
         self._waiting: list[Row] = []
 
@@ -48,7 +55,7 @@ class RowWriter:
         self._writer.close()
 
     def _write_group(self) -> None:
-        self._writer.write_table(pyarrow.Table.from_pylist(self._waiting, schema=self._schema))
+        self._writer.write_table(self._table.from_pylist(self._waiting, schema=self._schema))
         self._waiting = []
 
 
@@ -65,6 +72,8 @@ def rows_of(path: Path, names: Sequence[str], *, may_lack: Collection[str] = ())
 
 def rows_with(path: Path, column: str, value: str) -> Iterator[Row]:
     """The rows with this value. Reads the groups of rows that may have it. Raises `ArchiveDamaged`."""
+    from pyarrow.compute import equal
+
     with _opened(path) as file:
         place = file.schema_arrow.names.index(column)
         for number in range(file.num_row_groups):
@@ -72,13 +81,16 @@ def rows_with(path: Path, column: str, value: str) -> Iterator[Row]:
             if known is not None and known.has_min_max and not known.min <= value <= known.max:
                 continue
             group = file.read_row_group(number)
-            yield from group.filter(pyarrow.compute.equal(group[column], value)).to_pylist()
+            yield from group.filter(equal(group[column], value)).to_pylist()
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[ParquetFile]:
+    from pyarrow import ArrowException
+    from pyarrow.parquet import ParquetFile
+
     try:
         with ParquetFile(path) as file:
             yield file
-    except (OSError, pyarrow.ArrowException) as error:
+    except (OSError, ArrowException) as error:
         raise ArchiveDamaged(f"{path}: cannot be read: {error}") from error

@@ -271,6 +271,7 @@ def test_no_installed_distribution_takes_one_of_our_names() -> None:
         ("billing.price", ENGINES + DATABASES),
         ("serve.config.settings", ENGINES + DATABASES),
         ("serve.api", ENGINES),
+        ("serve.operator.operator", (*ENGINES, "aiohttp", "pyarrow")),
         ("serve.cli.main", ENGINES),
         ("compression.workers.pooled_model", (*ENGINES, "numpy", "tokenizers")),
     ],

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, Protocol
 
 from billing.errors import BillingError
+from billing.parquet import RowWriter
 
 Kind = Literal["text", "integer", "boolean", "time"]
 Row = dict[str, Any]
@@ -174,9 +175,6 @@ class Parquet:
     """In groups of rows; see `billing.parquet`."""
 
     def __init__(self) -> None:
-        # Imported here: pyarrow takes longer to load than most exports take.
-        from billing.parquet import RowWriter
-
         self._sink = _Drained()
         self._writer = RowWriter(self._sink, COLUMNS)  # type: ignore[arg-type]
 

@@ -1,28 +1,22 @@
 """Asks a witness, by C2SP's tlog-witness, to cosign the log's newest checkpoint: who has its key then knows that
 everybody is shown one log. What it answers is verified before anybody sees it."""
 
-import asyncio
 import base64
-import time
-from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, TypeVar
 
 import aiohttp
 from sqlalchemy import Connection
 
 from billing.errors import BillingError
-from billing.store.database import Database, LongWork, PatientWork, use_one_snapshot
+from billing.store.database import Database, PatientWork, use_one_snapshot
 from billing.transparency import log_sql
+from billing.transparency.cosigned import is_cosigned
 from billing.transparency.log_sql import Head, LostRace
-from billing.transparency.notes import SIGNATURE_PREFIX, BadNote, Verifier, opened
+from billing.transparency.notes import SIGNATURE_PREFIX, Verifier
 
-T = TypeVar("T")
 SIZE_TYPE = "text/x.tlog.size"
 TIMEOUT_S = 10.0
 MOST_BYTES = 16_384
-# How long a proof waits for what a witness that answers gives within a round.
-PATIENCE_S, LOOK_EVERY_S = 10.0, 0.5
 
 
 class WitnessRefused(BillingError):
@@ -94,39 +88,6 @@ class Witness:
             if line.startswith(begin) and is_cosigned(note, self._verifier):
                 return note
         raise WitnessRefused(f"the witness {self._verifier.name} answered without its signature")
-
-
-def is_cosigned(note: str, verifier: Verifier) -> bool:
-    try:
-        opened(note, verifier)
-    except BadNote:
-        return False
-    return True
-
-
-async def read_cosigned(
-    read: Callable[[LongWork[Any]], Awaitable[Any]],
-    work: Callable[[Connection], T],
-    verifier: Verifier | None,
-    *,
-    patience_s: float = PATIENCE_S,
-) -> T:
-    """`work` in a snapshot whose checkpoint is cosigned; in any, once a witness that answers would have. Raises what
-    `read` and `work` raise."""
-    deadline = time.monotonic() + patience_s
-    while verifier is not None and time.monotonic() < deadline:
-        found: list[T] = await read(LongWork(partial(_if_cosigned, work=work, verifier=verifier)))
-        if found:
-            return found[0]
-        await asyncio.sleep(LOOK_EVERY_S)
-    anyway: T = await read(LongWork(work))
-    return anyway
-
-
-def _if_cosigned(connection: Connection, *, work: Callable[[Connection], T], verifier: Verifier) -> list[T]:
-    """What is found, if its checkpoint is."""
-    use_one_snapshot(connection)
-    return [work(connection)] if is_cosigned(log_sql.head(connection).note, verifier) else []
 
 
 def _request(connection: Connection, *, of: Head, old: int) -> str:

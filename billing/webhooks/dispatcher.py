@@ -12,7 +12,8 @@ from billing.errors import LedgerUnavailable
 from billing.store.database import Database, PatientWork
 from billing.webhooks import outbox
 from billing.webhooks.endpoint import Attempt, Outcome, Result, SecretUnreadable, pause_after
-from billing.webhooks.sender import SecretBox, Sender
+from billing.webhooks.secret_box import SecretBox
+from billing.webhooks.sender import Sender
 
 log = logging.getLogger(__name__)
 

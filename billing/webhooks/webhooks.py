@@ -17,7 +17,7 @@ from billing.store.database import Database
 from billing.store.dates import now_s
 from billing.store.schema import workspaces
 from billing.store.webhook_tables import webhook_deliveries, webhook_endpoints
-from billing.webhooks import outbox, sender
+from billing.webhooks import outbox, secret_box
 from billing.webhooks.endpoint import (
     Delivery,
     DeliveryState,
@@ -28,7 +28,7 @@ from billing.webhooks.endpoint import (
     checked_url,
     host_of,
 )
-from billing.webhooks.sender import SecretBox
+from billing.webhooks.secret_box import SecretBox
 
 _e, _d = webhook_endpoints.c, webhook_deliveries.c
 
@@ -175,7 +175,7 @@ class Webhooks:
         Raises `InvalidEndpoint`, `TooManyEndpoints` and `UnknownAccount`.
         """
         url, wanted = checked_url(url, allow_http=self._allow_http), checked_events(events)
-        endpoint_id, made = new_id(), sender.mint()
+        endpoint_id, made = new_id(), secret_box.mint()
         adding = partial(
             add,
             endpoint_id=endpoint_id,
@@ -205,7 +205,7 @@ class Webhooks:
 
     async def rotate_secret(self, endpoint_id: str, *, overlap_s: float = OVERLAP_S) -> tuple[Endpoint, str]:
         """The webhook and its new secret. For `overlap_s` the old one signs, too."""
-        made = sender.mint()
+        made = secret_box.mint()
         sealed = self._box.seal(endpoint_id, made)
         rotate = partial(rotate_secret, endpoint_id=endpoint_id, sealed=sealed, overlap_s=overlap_s)
         details = {"overlap_s": overlap_s}

@@ -20,8 +20,8 @@ from billing.caller import Caller
 from billing.errors import LedgerUnavailable, RateLimited
 from billing.rate_limits.rate_limits import NO_STATE
 from billing.store.database import Database, Work
+from billing.transparency.cosigned import PATIENCE_S, is_cosigned, read_cosigned
 from billing.transparency.notes import Signer, Verifier
-from billing.transparency.witness import PATIENCE_S, is_cosigned, read_cosigned
 from serve.account.response import invalid_parameter
 from serve.http.replies import Client, StreamedResponse, WorkingReply
 

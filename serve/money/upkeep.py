@@ -32,7 +32,8 @@ from billing.transparency.witness import Witness
 from billing.usage import now
 from billing.webhooks.dispatcher import Dispatcher
 from billing.webhooks.limit_alerts import LimitWatch, Refusals, tidy
-from billing.webhooks.sender import AllowedAddresses, HttpSender, SecretBox
+from billing.webhooks.secret_box import SecretBox
+from billing.webhooks.sender import AllowedAddresses, HttpSender
 from serve.config.settings import Settings
 from serve.config.values import parse_networks
 from serve.metrics.background import UpkeepMetrics, WebhookMetrics

@@ -26,8 +26,8 @@ from billing.originals.original_store import OriginalStore
 from billing.periods import PeriodKind
 from billing.rollups import archived
 from billing.store.database import Database
+from billing.transparency.cosigned import read_cosigned
 from billing.transparency.notes import Signer, signer
-from billing.transparency.witness import read_cosigned
 from billing.webhooks.webhooks import Webhooks
 from serve.config.settings import Settings
 from serve.money.ledger_setup import witness_key

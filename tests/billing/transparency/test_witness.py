@@ -16,9 +16,10 @@ from sqlalchemy import Connection, text
 from billing.books.statement_proof import statement_proof
 from billing.caller import Caller
 from billing.store.database import LongWork
-from billing.transparency import log_sql, verify, witness
+from billing.transparency import cosigned, log_sql, verify
+from billing.transparency.cosigned import is_cosigned, read_cosigned
 from billing.transparency.tree import EMPTY_ROOT
-from billing.transparency.witness import Witness, WitnessRefused, is_cosigned, read_cosigned
+from billing.transparency.witness import Witness, WitnessRefused
 from tests.billing.conftest import NOW, Books
 from tests.billing.transparency.logged import SIGNER, add_events, sequencer
 from tests.billing.transparency.proof_files import Witness as Cosigner
@@ -170,7 +171,7 @@ async def test_a_proof_waits_for_the_cosignature_and_not_for_ever(
     books: Books, spec: SpecWitness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await grow(books, caller := await books.new_caller(), 5)
-    monkeypatch.setattr(witness, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(cosigned, "LOOK_EVERY_S", 0.01)
     read, key = books.database.read, spec.key.verifier
     make = partial(
         statement_proof, workspace=caller.workspace_id, month=f"{NOW:%Y-%m}", made_at=NOW + timedelta(hours=1)
@@ -188,7 +189,7 @@ async def test_a_log_that_grows_while_a_proof_waits_is_proven_as_it_was_cosigned
 ) -> None:
     """What is checked and what is read are of one snapshot: another checkpoint may come between two reads."""
     await grow(books, caller := await books.new_caller(), 5)
-    monkeypatch.setattr(witness, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(cosigned, "LOOK_EVERY_S", 0.0)
     looks = 0
 
     async def read(work: LongWork[Any]) -> Any:

@@ -13,7 +13,8 @@ import pytest
 from billing.store.database import Database, open_database
 from billing.webhooks.dispatcher import Dispatcher
 from billing.webhooks.endpoint import Result
-from billing.webhooks.sender import AllowedAddresses, HttpSender, SecretBox
+from billing.webhooks.secret_box import SecretBox
+from billing.webhooks.sender import AllowedAddresses, HttpSender
 from billing.webhooks.webhooks import Webhooks
 from tests.billing.conftest import PEPPER, Books
 from tests.billing.webhooks.receiver import Receiver, receiving

@@ -7,7 +7,8 @@ import sys
 
 from billing.store.database import open_database
 from billing.webhooks.dispatcher import Dispatcher
-from billing.webhooks.sender import HttpSender, SecretBox
+from billing.webhooks.secret_box import SecretBox
+from billing.webhooks.sender import HttpSender
 from tests.billing.conftest import PEPPER
 from tests.billing.webhooks.conftest import LOOPBACK
 

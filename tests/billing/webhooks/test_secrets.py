@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import text
 
 from billing.webhooks.endpoint import SecretUnreadable
-from billing.webhooks.sender import SecretBox, mint, signature
+from billing.webhooks.secret_box import SecretBox, mint, signature
 from tests.billing.conftest import PEPPER
 from tests.billing.webhooks.conftest import Hooks
 

@@ -15,7 +15,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from billing.accounts.keys import mint
-from billing.webhooks.sender import mint as webhook_secret
+from billing.webhooks.secret_box import mint as webhook_secret
 from serve.logs import outlet as relays
 from serve.logs.lines import (
     FIELDS,

@@ -18,7 +18,7 @@ from billing.caller import NO_LIMITS
 from billing.ledger.recording import replay
 from billing.ledger.spool import Spool
 from billing.store.private_files import FILE_MODE
-from billing.webhooks.sender import SecretBox
+from billing.webhooks.secret_box import SecretBox
 from serve.cli.main import app
 from serve.config.settings import load_anchored
 from serve.money.ledger_setup import read_pepper
