@@ -177,6 +177,7 @@ LONG = (
     "integration/test_own_processes.py",
     "integration/test_pretend_gpu_cluster.py",
     "integration/test_pretend_gpu_turns.py",
+    "integration/test_serve_file.py",
     "models/vllm/test_speculation.py",
     "serve/playground/test_compare_page.py",
     "test_recipes.py",
@@ -185,6 +186,7 @@ LONG = (
 # The fast lane, as the Makefile has it, and the folders that it takes nothing of.
 FAST = "not integration and not thorough"
 NEVER_FAST = ("integration", "clients", *THOROUGH)
+ALL_INTEGRATION = ("integration", "models/vllm")
 # The two parts of `scripts/test`.
 FIRST, SECOND = "(not integration or apart) and not long", "integration and not apart and not long"
 MARK = "mark.integration"
@@ -207,7 +209,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return True
     if lane == FAST and name in NEVER_FAST:
         return True
-    if lane == FIRST and name == "integration":
+    if lane == FIRST and name in ALL_INTEGRATION:
         return True
     if lane == SECOND and (name in APART or (collection_path.suffix == ".py" and not can_start(name))):
         return True

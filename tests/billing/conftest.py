@@ -47,6 +47,10 @@ PRICES = (
     ModelPrice("model-b", 0, 0, 0),
 )
 
+DATABASES = ("sqlite", "postgresql")
+# What decides on money as requests come: each of their tests always runs on both databases, others' by turns.
+ON_BOTH = ("accounts", "ledger", "store")
+
 
 class DatabaseClock:
     """The clock of a ledger's database, which stands still until a test sets it."""
@@ -224,6 +228,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.integration)
         if {"redis_server", "mortal_redis"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.integration)
+    mark_by_turns([item for item in items if item.path.is_relative_to(here)])
+
+
+def mark_by_turns(items: Sequence[pytest.Item]) -> None:
+    """Of a test that runs on both databases one is left to `make test-long`, the next test's is the other one."""
+    both: dict[Path, dict[str, list[pytest.Item]]] = {}
+    for item in items:
+        given = getattr(item, "callspec", None)
+        if given is not None and "database_url" in given.params and item.path.parent.name not in ON_BOTH:
+            test = item.nodeid.replace(given.params["database_url"], "")
+            both.setdefault(item.path, {}).setdefault(test, []).append(item)
+    for tests in both.values():
+        for number, pair in enumerate(pair for pair in tests.values() if len(pair) == len(DATABASES)):
+            pair[number % len(DATABASES)].add_marker(pytest.mark.long)
 
 
 @pytest.fixture(scope="session")
@@ -311,7 +329,7 @@ def mortal_redis(redis_binary: str) -> Iterator[RedisServer]:
         server.stop()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=DATABASES)
 async def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
     """A database: empty and not migrated, or for `books` a copy of one that was."""
     is_migrated = "books" in request.fixturenames

@@ -24,7 +24,7 @@ MAKING = pytest.StashKey[Making]()
 MAKERS = 2
 LONG_MODEL = "pith-base"
 # `make test` runs these, and `make test-long` the others.
-MAIN = ("ai-sdk", "anthropic", "anthropic-node", "langchain", "langgraph", "openai", "openai-node")
+MAIN = ("anthropic", "anthropic-node", "langchain", "openai", "openai-node")
 START_S = 120
 
 

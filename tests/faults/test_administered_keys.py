@@ -11,10 +11,9 @@ from tests.faults.run import Case, run_case
 from tests.faults.world import Machines
 
 SEED = 22
-# Each on the databases that it knows, in turn.
+# Each on the databases that it knows, in turn. `test_adjustments.py` has the others in `make test`.
 CASES = [
-    (KillIngress, SEED),
-    pytest.param(KillIngress, SEED + 1, marks=pytest.mark.long),
+    *(pytest.param(KillIngress, seed, marks=pytest.mark.long) for seed in (SEED, SEED + 1)),
     (KillPostgres, SEED),
     (ClockJumps, SEED),
 ]

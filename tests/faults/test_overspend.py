@@ -67,7 +67,9 @@ def ends(answers: Sequence[Answer]) -> Counter[str]:
     return Counter("completed" if answer.completed else answer.error_code for answer in answers)
 
 
-@pytest.mark.parametrize(("ledger", "ingresses"), [("sqlite", 3), ("postgresql", 3)])
+@pytest.mark.parametrize(
+    ("ledger", "ingresses"), [pytest.param("sqlite", 3, marks=pytest.mark.long), ("postgresql", 3)]
+)
 async def test_a_limit_that_pays_for_fifty_pays_for_exactly_fifty_of_five_hundred(
     machines: Machines, ledger: LedgerKind, ingresses: int
 ) -> None:
@@ -83,7 +85,9 @@ async def test_a_limit_that_pays_for_fifty_pays_for_exactly_fifty_of_five_hundre
     assert tally.violations == []
 
 
-@pytest.mark.parametrize(("ledger", "ingresses"), [("sqlite", 1), ("postgresql", 3)])
+@pytest.mark.parametrize(
+    ("ledger", "ingresses"), [("sqlite", 1), pytest.param("postgresql", 3, marks=pytest.mark.long)]
+)
 async def test_holds_above_the_cost_never_overspend_and_leave_less_than_one_hold_unspent(
     machines: Machines, ledger: LedgerKind, ingresses: int
 ) -> None:

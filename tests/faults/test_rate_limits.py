@@ -40,7 +40,10 @@ def counted(answers: list[Answer]) -> Counter[int | str]:
     return Counter(200 if answer.completed else answer.status or answer.trouble for answer in answers)
 
 
-@pytest.mark.parametrize(("ledger", "shared"), [("sqlite", "on_redis"), ("postgresql", "with_coordinator")])
+@pytest.mark.parametrize(
+    ("ledger", "shared"),
+    [pytest.param("sqlite", "on_redis", marks=pytest.mark.long), ("postgresql", "with_coordinator")],
+)
 async def test_the_accepted_count_is_the_limit_of_requests_a_minute(
     machines: Machines, ledger: LedgerKind, shared: str
 ) -> None:
@@ -63,7 +66,7 @@ async def test_the_accepted_count_is_the_limit_of_requests_a_minute(
     assert found == {200: limit, 429: asked - limit}
 
 
-@pytest.mark.parametrize("shared", ["on_redis", "with_coordinator"])
+@pytest.mark.parametrize("shared", ["on_redis", pytest.param("with_coordinator", marks=pytest.mark.long)])
 async def test_the_accepted_count_is_the_limit_of_requests_in_flight(machines: Machines, shared: str) -> None:
     rng = random.Random(shared)
     limit, asked = rng.randint(1, 20), rng.randint(30, 60)

@@ -1,4 +1,4 @@
-"""Clients in a closed loop against one HTTP process of a running server, and what became of each request."""
+"""Clients, each with one request at a time, against one HTTP process of a running server, and what became of each."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ import httpx
 from tests.integration.running import Server
 
 TIMEOUT_S = 60
+# Between an answer and the next request, so that the clients do not keep a core busy.
+PAUSE_S = 0.02
 
 
 def asking(server: Server, ip: str) -> httpx.Client:
@@ -60,7 +62,7 @@ class Load:
 
     def _ask(self, client: httpx.Client) -> None:
         with client:
-            while not self._over.is_set():
+            while not self._over.wait(PAUSE_S):
                 part, status = self.part, None
                 # Whatever it was, there is no answer.
                 with suppress(httpx.HTTPError):

@@ -14,7 +14,7 @@ TOKENS = 4
 TIMEOUT_S = 120
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("stream", [pytest.param(False, marks=pytest.mark.long), True])
 async def test_a_thousand_at_once_are_answered_or_told_when_to_come_back(
     server: Server, stream: bool
 ) -> None:

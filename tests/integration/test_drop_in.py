@@ -131,6 +131,7 @@ CONVERSATION: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.long
 def test_litellms_guardrail_compresses_a_conversation(run: Run, server: Server) -> None:
     """The class that its proxy loads for `guardrail: headroom`, from its own configuration to its spend log."""
     key = server.new_key("drop-in")

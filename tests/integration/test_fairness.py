@@ -16,7 +16,7 @@ from tests.integration.running import Server
 # The engine has 64 places: some of what the first project has is taken back.
 STREAMS = 60
 NEWCOMERS = 20
-LONG, SHORT = 400, 8
+LONG, SHORT = 250, 8
 TIMEOUT = aiohttp.ClientTimeout(total=300)
 
 

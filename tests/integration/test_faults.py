@@ -74,7 +74,7 @@ def read_events(
     return events
 
 
-@pytest.mark.parametrize("victim", ["engine core", "replica"])
+@pytest.mark.parametrize("victim", ["engine core", pytest.param("replica", marks=pytest.mark.long)])
 def test_an_engine_killed_mid_stream_ends_the_stream_with_an_error_and_bills_what_came(
     server: Server, victim: str
 ) -> None:
@@ -96,7 +96,7 @@ def test_an_engine_killed_mid_stream_ends_the_stream_with_an_error_and_bills_wha
     assert event["cost_nano_usd"] == event["prompt_tokens"] * 100 + event["completion_tokens"] * 400
 
 
-@pytest.mark.parametrize("victim", ["engine core", "replica"])
+@pytest.mark.parametrize("victim", [pytest.param("engine core", marks=pytest.mark.long), "replica"])
 def test_a_greedy_stream_goes_on_after_its_engine_was_killed_and_is_billed_once(
     server: Server, victim: str
 ) -> None:

@@ -15,8 +15,8 @@ import yaml
 
 from serve.cli.status import readings_of
 from tests.integration.running import Server, start_server, stop_server, wait_for
-from tests.integration.test_pretend_gpu import AGAIN_S, LONG, PART, START_S, ask, found
-from tests.pretend_gpu.configuration import IN_TURNS, ON_DEMAND, with_gpus, write_gpu_config
+from tests.integration.test_pretend_gpu import AGAIN_S, LONG, START_S, ask, found
+from tests.pretend_gpu.configuration import IN_TURNS, ON_DEMAND, PART, with_gpus, write_gpu_config
 from tests.pretend_gpu.processes import gone, nothing_is_left_of, shared_by
 
 pytestmark = pytest.mark.timeout(START_S + AGAIN_S)
@@ -100,7 +100,9 @@ def test_a_stream_that_is_paused_for_another_models_turn_goes_on_and_is_whole(gp
 
 
 def test_a_reload_starts_a_changed_engine_beside_the_old_one_which_then_leaves_nothing(gpus: Server) -> None:
+    assert ask(gpus, PART).status_code == 200
     before = found(gpus, PART)
+    assert [len(before.replicas), len(before.cores), len(before.workers)] == [1, 1, 1]
     document = yaml.safe_load(gpus.config.read_text())
     model = next(model for model in document["models"] if model["id"] == PART)
     model["engine"]["max_num_seqs"] = 32

@@ -1,4 +1,4 @@
-"""`configs/gpu.yaml` on stand-ins: its models but two, shares, sizes of tensor parallel groups and compressors as they
+"""`configs/gpu.yaml` on stand-ins: its models but some, shares, sizes of tensor parallel groups and compressors as they
 are, with checkpoints of some thousand weights, short contexts, and engines that compute on CPUs."""
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from tests.integration.running import ROOT, free_port
 from tests.pretend_gpu.plugin import VARIABLE
 
 GPUS, KIND = 8, "H100"
+# With a part of a GPU, as the embedding model has: beside other models only where it is asked for.
+PART = "qwen3-30b-a3b"
 CHECKPOINTS = {
     # Four heads and four of keys and values, which a group can share.
     "gpt-oss-120b": "embedded:pith-mini",
     "glm-4.7-flash": "embedded:pith-wide",
-    "qwen3-30b-a3b": "embedded:pith-base",
+    PART: "embedded:pith-base",
 }
 # A GPU of its own, and no other model waits for it.
 ON_DEMAND, IDLE_S = "glm-4.7-flash", 8
@@ -63,12 +65,12 @@ def with_gpus(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
 
 def write_gpu_config(state_dir: Path, models: Collection[str] = (), **also: Any) -> Path:
     """The file, with its state in `state_dir`. `models`: with these alone, and no compressor; otherwise with all that
-    do not take turns."""
+    do not take turns, and not `PART`."""
     given = yaml.safe_load((ROOT / "configs/gpu.yaml").read_text())
     folders = make_checkpoints(state_dir / "made")
     every = [_stand_in(model, folders) for model in given["models"] if model["id"] not in LEFT_OUT]
     like = next(model for model in every if model["id"] == ON_DEMAND)
-    given["models"] = [model for model in every if not models or model["id"] in models]
+    given["models"] = [model for model in every if (model["id"] in models if models else model["id"] != PART)]
     given["turns"] = []
     if {*IN_TURNS} <= {*models}:
         given["models"] += [_in_turns(like, model, checkpoint) for model, checkpoint in IN_TURNS.items()]

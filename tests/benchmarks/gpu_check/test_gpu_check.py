@@ -121,6 +121,7 @@ def test_an_engine_measures_on_this_machine(tmp_path: Path) -> None:
     assert {row["cache_tokens"] for row in part["rows"]} == {2**30 // (2 * SHAPES["cpu"].cache_bytes)}
 
 
+@pytest.mark.long
 @pytest.mark.integration
 def test_a_part_measures_on_this_machine(tmp_path: Path) -> None:
     out = tmp_path / "found"

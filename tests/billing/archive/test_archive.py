@@ -71,12 +71,6 @@ SEPTEMBER, OCTOBER = datetime(2026, 9, 5, 12, tzinfo=UTC), datetime(2026, 10, 31
 LATER = datetime(2027, 1, 20, 12, tzinfo=UTC)
 
 
-# What is not told by a database: on PostgreSQL too in `make test-long`.
-ON_SQLITE = pytest.mark.parametrize(
-    "database_url", ["sqlite", pytest.param("postgresql", marks=pytest.mark.long)], indirect=True
-)
-
-
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint_sql, "EVENTS_IN_ONE", 3)
@@ -281,7 +275,6 @@ async def test_sums_by_label_of_archived_days_stay_and_others_are_made_anew(
     await assert_clean(books)
 
 
-@ON_SQLITE
 @pytest.mark.parametrize("change", ["requests = requests + 1", "prompt_tokens = prompt_tokens + 1"])
 async def test_kept_sums_that_somebody_changed_are_named_and_nothing_is_made_of_them(
     books: Books, filled: list[Caller], tmp_path: Path, change: str
@@ -295,7 +288,6 @@ async def test_kept_sums_that_somebody_changed_are_named_and_nothing_is_made_of_
         await Reader(books.database).rebuild(actor="test", now=LATER)
 
 
-@ON_SQLITE
 async def test_what_needs_single_events_is_refused_in_words(
     books: Books, filled: list[Caller], tmp_path: Path
 ) -> None:
@@ -376,7 +368,6 @@ async def test_an_event_of_an_archived_month_is_set_aside_and_counts_once_it_is_
     await assert_clean(books)
 
 
-@ON_SQLITE
 async def test_a_server_whose_clock_shows_an_archived_month_serves_nobody(
     books: Books, filled: list[Caller], tmp_path: Path
 ) -> None:
@@ -405,7 +396,6 @@ async def hold_at(ledger: Ledger, books: Books, caller: Caller, moment: datetime
     )
 
 
-@ON_SQLITE
 async def test_a_chat_whose_compression_is_archived_stays_proven(books: Books, tmp_path: Path) -> None:
     """They began within a second, and a month ended in it."""
     chats = await Chats.of(books)
@@ -475,7 +465,6 @@ async def test_events_count_until_all_that_is_kept_of_them_is_there(
     assert await books.count_events() < 27 and await said(books, filled) == before
 
 
-@ON_SQLITE
 async def test_an_event_that_was_changed_since_it_was_proven_is_found_out(
     books: Books, filled: list[Caller], tmp_path: Path
 ) -> None:
@@ -487,7 +476,6 @@ async def test_an_event_that_was_changed_since_it_was_proven_is_found_out(
     assert await books.count_events() == 27
 
 
-@ON_SQLITE
 @pytest.mark.parametrize("harm", ["damaged", "gone"])
 async def test_nothing_is_deleted_while_a_file_is_not_what_was_proven(
     books: Books, filled: list[Caller], tmp_path: Path, harm: str
@@ -519,7 +507,6 @@ async def test_nothing_is_deleted_while_a_file_is_not_what_was_proven(
     await assert_clean(books)
 
 
-@ON_SQLITE
 async def test_a_file_that_lacks_an_event_is_found_out(
     books: Books, filled: list[Caller], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -562,7 +549,6 @@ async def test_an_event_that_comes_before_the_seal_and_is_no_leaf_yet_is_not_del
     await require_leaves(books, tmp_path / "archive", 11)
 
 
-@ON_SQLITE
 async def test_an_archived_event_is_proven_by_its_row_in_the_file(
     books: Books, filled: list[Caller], tmp_path: Path
 ) -> None:
@@ -749,7 +735,6 @@ async def test_a_month_that_is_archived_in_whole_or_in_part_is_proven_from_the_f
         await archived_events(books.database, folder, split.workspace_id, "2026-11")
 
 
-@ON_SQLITE
 async def test_a_request_of_which_one_event_is_archived_is_not_proven_by_the_other(
     books: Books, filled: list[Caller], tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,8 +18,16 @@ if TYPE_CHECKING:
     from models.vllm.engine import VLLMEngine
 
 CONTEXT = 2048
+HERE = Path(__file__).parent
 # vLLM reads them when it is imported.
 os.environ.update(ENGINE_LIMITS)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All of them, so that one part of the tests alone imports vLLM, which takes longer than most of them do."""
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.integration)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

@@ -14,7 +14,6 @@ from tests.command_blocks import fences
 from tests.pretend_gpu.engine_configurations import made_of
 
 pytestmark = [
-    pytest.mark.integration,
     # vLLM's own, and those of what it imports.
     pytest.mark.filterwarnings("ignore"),
 ]

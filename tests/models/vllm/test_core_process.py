@@ -56,7 +56,6 @@ def test_vllm_sets_for_a_cpu_engine_what_is_foreseen() -> None:
         assert part in sets
 
 
-@pytest.mark.integration
 @pytest.mark.filterwarnings("ignore")
 def test_no_other_interpreter_is_started_to_look_at_a_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from models.vllm.counting_client import CountingClient
 
 pytestmark = [
-    pytest.mark.integration,
     # vLLM's own, and those of what it imports.
     pytest.mark.filterwarnings("ignore"),
 ]

@@ -85,7 +85,6 @@ def queues(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Callable[[], None]]:
     return shm_broadcast, close
 
 
-@pytest.mark.integration
 @pytest.mark.filterwarnings("ignore")
 def test_a_queue_that_both_sides_have_open_has_no_name_that_could_outlive_them(
     queues: tuple[Any, Callable[[], None]], monkeypatch: pytest.MonkeyPatch
@@ -107,7 +106,6 @@ def test_a_queue_that_both_sides_have_open_has_no_name_that_could_outlive_them(
     close()
 
 
-@pytest.mark.integration
 @pytest.mark.filterwarnings("ignore")
 def test_no_message_is_lost_on_a_reader_that_sleeps(
     queues: tuple[Any, Callable[[], None]], monkeypatch: pytest.MonkeyPatch
@@ -155,7 +153,6 @@ def test_what_follows_a_grammar_is_what_is_relied_on() -> None:
     )
 
 
-@pytest.mark.integration
 @pytest.mark.filterwarnings("ignore")
 def test_a_grammar_that_takes_longer_from_token_to_token_is_given_up() -> None:
     import xgrammar

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from models.vllm.engine import VLLMEngine
 
 pytestmark = [
-    pytest.mark.integration,
     pytest.mark.asyncio(loop_scope="session"),
     # vLLM's own, and those of what it imports.
     pytest.mark.filterwarnings("ignore"),

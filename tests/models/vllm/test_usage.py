@@ -7,12 +7,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from models.embedded.install import ensure_checkpoints
 from models.engine import EngineRequest
 
-pytestmark = pytest.mark.integration
 PROMPT = [1, 2, 3]
 
 

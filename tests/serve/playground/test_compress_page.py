@@ -276,7 +276,10 @@ def test_a_compressor_that_starts_says_so_and_for_how_long(page: Watched) -> Non
     expect(first).to_have_text("Pith Lexical")
 
 
-@pytest.mark.parametrize("size", [(1280, 800), (1280, 860), (1024, 768)])
+@pytest.mark.parametrize(
+    "size",
+    [(1280, 800), *(pytest.param(size, marks=pytest.mark.long) for size in ((1280, 860), (1024, 768)))],
+)
 def test_the_button_is_on_the_first_screen(running: Running, browser: Browser, size: tuple[int, int]) -> None:
     with watched(browser, running.url, size) as page:
         page.compress_example("Agent trace")
@@ -284,7 +287,7 @@ def test_the_button_is_on_the_first_screen(running: Running, browser: Browser, s
         assert box is not None and box["y"] + box["height"] <= size[1]
 
 
-@pytest.mark.parametrize("motion", ["reduce", "no-preference"])
+@pytest.mark.parametrize("motion", ["reduce", pytest.param("no-preference", marks=pytest.mark.long)])
 def test_on_a_phone_an_example_leads_to_its_result(running: Running, browser: Browser, motion: Any) -> None:
     with watched(browser, running.url, (390, 844), reduced_motion=motion) as page:
         page.compress_example("Agent trace")

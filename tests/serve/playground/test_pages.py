@@ -287,7 +287,7 @@ def test_everything_can_be_done_by_keyboard_alone(page: Watched, running: Runnin
     assert shown != "none"
 
 
-@pytest.mark.parametrize("look", ["phone", "dark"])
+@pytest.mark.parametrize("look", ["phone", pytest.param("dark", marks=pytest.mark.long)])
 def test_it_fits_a_phone_and_is_readable_in_the_dark(
     running: Running, browser: Browser, engine: FakeEngine, look: str
 ) -> None:
