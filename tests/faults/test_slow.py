@@ -31,12 +31,10 @@ STREAM = {"model": EXACT, "max_tokens": 2000, "stream": True, "ignore_eos": True
 
 @dataclass
 class Others:
-    """The longest times of those that ask for nothing of the slow server's."""
+    """How long those took that ask for nothing of the slow server's, and how far apart the pieces of a stream were."""
 
-    asked: int = 0
-    longest_s: float = 0.0
-    pieces: int = 0
-    longest_gap_s: float = 0.0
+    times_s: list[float] = field(default_factory=list)
+    gaps_s: list[float] = field(default_factory=list)
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def ask(self, http: httpx.AsyncClient) -> None:
@@ -44,8 +42,7 @@ class Others:
             for path in ("/health", "/ready", "/v1/catalog"):
                 began = time.monotonic()
                 assert (await http.get(path)).status_code == 200
-                self.asked += 1
-                self.longest_s = max(self.longest_s, time.monotonic() - began)
+                self.times_s.append(time.monotonic() - began)
 
     async def read(self, http: httpx.AsyncClient, begun: asyncio.Event) -> None:
         """A stream, until the others are done."""
@@ -59,8 +56,7 @@ class Others:
                 if self.over.is_set():
                     return
                 if last is not None:
-                    self.pieces += 1
-                    self.longest_gap_s = max(self.longest_gap_s, now - last)
+                    self.gaps_s.append(now - last)
 
 
 @asynccontextmanager
@@ -118,12 +114,11 @@ async def test_each_request_ends_in_time_and_what_needs_neither_does_not_wait(
         # The stream was left; its usage is in the books, and is nobody's of these.
         tally = await check(world.books(), [*first, *answers], everyone_lives=False)
     print(f"\n{slow}: {dict(ends(answers))}, the longest {longest_s:.1f} s, {late} late answers; beside them")
-    print(
-        f"{others.asked} requests, the longest {others.longest_s:.2f} s, and {others.pieces} pieces of a stream,"
-    )
-    print(f"{others.longest_gap_s:.2f} s apart at most")
+    print(f"{len(others.times_s)} requests, the longest {max(others.times_s):.2f} s, and")
+    print(f"{len(others.gaps_s)} pieces of a stream, {max(others.gaps_s):.2f} s apart at most")
     assert set(ends(answers)) <= {"completed", "ledger_unavailable"}
     assert longest_s < LONGEST_S[slow] and late > 0
-    # What waits for the slow one takes as long as these.
-    assert max(others.longest_s, others.longest_gap_s) < longest_s / 2
+    # What waits for the slow one does so each time; on a busy machine one may take as long.
+    for waits_s in (others.times_s, others.gaps_s):
+        assert sum(one for one in waits_s if one > delay_s / 2) < sum(waits_s) / 2
     assert (tally.lost, tally.doubled) == (0, 0)

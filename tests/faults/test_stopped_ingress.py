@@ -48,7 +48,8 @@ async def test_what_a_stopped_server_finishes_is_posted_only_within_the_limit(ma
         ledger="postgresql",
         ingresses=2,
         spend_limit_nano_usd=limit,
-        token_s=0.05,
+        # Four seconds a reply: all have asked by the time that the first is done, on a busy machine too.
+        token_s=0.4,
         lease=LeaseTimes(ttl_s=0.9, renew_every_s=0.2),
     )
     async with new_world(setup, machines) as world:

@@ -94,6 +94,7 @@ class ReplicaClient:
             # Another replica listens on the port that this one had.
             raise ReplicaGone(f"{address.host}:{address.port} is another replica's") from None
         except (asyncio.IncompleteReadError, OSError) as error:
+            self._forget(address)
             raise ReplyBroken(str(error)) from error
         finally:
             if not is_done:
@@ -132,11 +133,14 @@ class ReplicaClient:
             if not idle:
                 del self._idle[other]
 
+    def _forget(self, address: Address) -> None:
+        """The idle ones: where a replica has died they end with the one that broke, perhaps a moment later."""
+        for line in self._idle.pop(address, ()):
+            line.writer.close()
+
     async def close(self) -> None:
-        for idle in self._idle.values():
-            for line in idle:
-                line.writer.close()
-        self._idle.clear()
+        for address in list(self._idle):
+            self._forget(address)
 
 
 async def _connected(address: Address) -> _Line:

@@ -176,6 +176,26 @@ async def test_a_connection_that_was_closed_meanwhile_is_not_used_again() -> Non
         assert len(made) == 2
 
 
+async def test_when_one_connection_breaks_the_idle_ones_to_its_replica_are_not_used() -> None:
+    """They end with it, whether or not that is known yet. A chat that survives would be broken once by each."""
+    replies = [CHUNKS, CHUNKS, CHUNKS, CHUNKS[:2], CHUNKS]
+
+    async def generate(asked: EngineRequest) -> AsyncGenerator[Item, None]:
+        for item in replies.pop(0):
+            yield item
+
+    async with (
+        reaching(generate) as (client, address),
+        counted_connections(address) as (front, made),
+    ):
+        await asyncio.gather(*(all_of(client, front, request()) for _ in range(3)))
+        with pytest.raises(ReplyBroken):
+            await all_of(client, front, request())
+        assert len(made) == 3
+        assert await all_of(client, front, request()) == list(CHUNKS)
+        assert len(made) == 4
+
+
 async def test_who_leaves_in_the_middle_does_not_leave_the_rest_to_the_next_request() -> None:
     async with reaching(answering(*CHUNKS)) as (client, address):
         async with aclosing(client.generate(address, request())) as items:
