@@ -142,6 +142,7 @@ def every_character() -> list[str]:
     return runs
 
 
+@pytest.mark.long
 def test_every_character_of_every_script_is_compressed() -> None:
     """Alone and beside its neighbours, in the text and in the query."""
     runs = every_character()

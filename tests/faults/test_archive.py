@@ -12,8 +12,9 @@ from tests.faults.world import Machines
 SEED = 22
 
 
-# On each of the databases.
-@pytest.mark.parametrize("seed", [SEED, pytest.param(SEED + 1, marks=pytest.mark.long)])
+# On each of the databases. `tests/billing/archive` has kills after every step of it.
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(SEED, SEED + len(KillIngress.ledgers)))
 async def test_an_archive_that_is_killed_under_load_goes_on_and_the_books_agree(
     machines: Machines, seed: int
 ) -> None:

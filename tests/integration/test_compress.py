@@ -158,6 +158,8 @@ def test_a_replica_that_is_killed_leaves_no_process_behind_and_is_replaced(serve
     wait_for(answers, timeout_s=START_S, what="another replica answers", every_s=0.5)
 
 
+# `test_faults` has a model of chats that starts on its first request.
+@pytest.mark.long
 def test_a_model_on_demand_drops_words_of_prose(http: httpx.Client) -> None:
     body = {**BODY, "model": "pith-words"}
 

@@ -1,4 +1,4 @@
-"""`configs/gpu.yaml`, without some of its models, on eight GPUs that only Ray and vLLM's executor believe in: its
+"""`configs/gpu.yaml`, with one of its models, on eight GPUs that only Ray and vLLM's executor believe in: its
 placement groups, vLLM's Ray executor and its worker actors are real, and the workers compute on CPUs."""
 
 from __future__ import annotations
@@ -14,15 +14,13 @@ import psutil
 import pytest
 
 from tests.integration.running import Server, start_server, stop_server, wait_for
-from tests.pretend_gpu.configuration import with_gpus, write_gpu_config
+from tests.pretend_gpu.configuration import GROUP, with_gpus, write_gpu_config
 from tests.pretend_gpu.processes import Found, engine_processes, gone, shared_by
 
-# Some twenty processes that import vLLM, on two cores.
+# Processes that import vLLM, on two cores.
 START_S = 1500
 AGAIN_S = 600
 pytestmark = pytest.mark.timeout(START_S + AGAIN_S)
-# On two GPUs.
-GROUP = "gpt-oss-120b"
 ASKED = {"messages": [{"role": "user", "content": "Tell me about the river."}], "max_tokens": 4}
 LONG = {**ASKED, "max_tokens": 1800, "ignore_eos": True, "stream": True}
 
@@ -31,7 +29,7 @@ LONG = {**ASKED, "max_tokens": 1800, "ignore_eos": True, "stream": True}
 def gpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     state = tmp_path_factory.mktemp("gpus")
     environment = with_gpus(os.environ, state / "plugin")
-    config = write_gpu_config(state)
+    config = write_gpu_config(state, [GROUP])
     server = start_server(config, state, environment=environment, within_s=START_S)
     try:
         yield server
@@ -62,19 +60,6 @@ def test_a_model_answers_from_as_many_worker_actors_as_it_has_gpus(gpus: Server)
     assert reply.json()["service"]["metering"]["persisted"]
     there = found(gpus, GROUP)
     assert [len(there.replicas), len(there.cores), len(there.workers)] == [1, 1, 2]
-
-
-def test_a_model_for_texts_and_a_compressor_answer_from_the_gpu_that_they_share(gpus: Server) -> None:
-    with gpus.client() as http:
-        vectors = http.post(
-            "/openai/v1/embeddings", json={"model": "qwen3-embedding-0.6b", "input": ["a river", "a hill"]}
-        )
-        assert len(vectors.raise_for_status().json()["data"]) == 2
-        text = "The plan was not ready. The committee met to discuss the budget. " * 20
-        compressed = http.post(
-            "/v1/compress", json={"model": "llmlingua-2-xlmr", "query": "What was ready?", "input": text}
-        )
-        assert compressed.raise_for_status().json()["output"]
 
 
 def events_until_killed(server: Server, worker: psutil.Process) -> list[dict[str, Any]]:

@@ -1,5 +1,5 @@
-"""More of `configs/gpu.yaml` on pretended GPUs than `test_pretend_gpu` has: a model that starts on its first request,
-models that take turns, and a reload."""
+"""More of `configs/gpu.yaml` on pretended GPUs than `test_pretend_gpu` has: models that share a GPU, one that starts on
+its first request, models that take turns, and a reload."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import yaml
 from serve.cli.status import readings_of
 from tests.integration.running import Server, start_server, stop_server, wait_for
 from tests.integration.test_pretend_gpu import AGAIN_S, LONG, START_S, ask, found
-from tests.pretend_gpu.configuration import IN_TURNS, ON_DEMAND, PART, with_gpus, write_gpu_config
+from tests.pretend_gpu.configuration import IN_TURNS, ON_DEMAND, PART, TEXTS, with_gpus, write_gpu_config
 from tests.pretend_gpu.processes import gone, nothing_is_left_of, shared_by
 
 pytestmark = pytest.mark.timeout(START_S + AGAIN_S)
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(START_S + AGAIN_S)
 def gpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     state = tmp_path_factory.mktemp("gpus")
     environment = with_gpus(os.environ, state / "plugin")
-    config = write_gpu_config(state, [PART, ON_DEMAND, *IN_TURNS])
+    config = write_gpu_config(state, [PART, TEXTS, ON_DEMAND, *IN_TURNS])
     server = start_server(config, state, environment=environment, within_s=START_S)
     try:
         yield server
@@ -42,6 +42,17 @@ def test_a_model_that_started_on_its_first_request_leaves_nothing_when_it_is_idl
     assert shared
     wait_for(lambda: not found(gpus, ON_DEMAND).all, what=f"{ON_DEMAND} is gone", every_s=0.5)
     nothing_is_left_of(shared)
+
+
+def test_a_model_for_texts_and_a_compressor_answer_from_the_gpu_that_they_share(gpus: Server) -> None:
+    with gpus.client() as http:
+        vectors = http.post("/openai/v1/embeddings", json={"model": TEXTS, "input": ["a river", "a hill"]})
+        assert len(vectors.raise_for_status().json()["data"]) == 2
+        text = "The plan was not ready. The committee met to discuss the budget. " * 20
+        compressed = http.post(
+            "/v1/compress", json={"model": "llmlingua-2-xlmr", "query": "What was ready?", "input": text}
+        )
+        assert compressed.raise_for_status().json()["output"]
 
 
 def said(server: Server, model: str) -> str:

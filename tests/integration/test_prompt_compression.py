@@ -136,20 +136,32 @@ def test_a_sampled_reply_is_scored_again_by_the_model_that_gave_it(server: Serve
     checked = json.dumps({"target_ratio": 0.3, "verify": 1})
     key = server.new_key(f"checked-{secrets.token_hex(4)}", project=("--compression", checked))
     with server.client(key=key) as http:
-        for stream in (False, True):
+
+        def checked_chats() -> int:
+            return sum(row["checked_chats"] for row in preservation(http))
+
+        def one_is_checked(stream: bool) -> bool:
+            before = checked_chats()
             body = {"messages": agent(), "max_tokens": 40, "stream": stream, "temperature": 0}
             reply = http.post("/v1/chat/completions", json=body)
             assert reply.status_code == 200, reply.text
+            if reply.headers[HEADER] != "applied":
+                return False
+            wait_for(lambda: checked_chats() > before, what="a check", timeout_s=120, every_s=0.5)
+            return True
 
-        def found() -> Any:
-            rows = http.get("/v1/usage?group_by=model").json()["preservation"]
-            return rows if rows and rows[0]["checked_chats"] == 2 else None
-
-        (row,) = wait_for(found, what="both checks", timeout_s=120, every_s=0.5)
+        # On a busy machine a prompt may not be compressed in time, and is sent whole: then there is nothing to check.
+        for stream in (False, True):
+            assert any(one_is_checked(stream) for _ in range(6))
+        (row,) = preservation(http)
     assert (row["model"], row["kind"]) == (MODEL, "tool_text")
     # Other tokens are the likeliest in some places without what was left out, and it is nobody's bill.
     assert 0 < row["agreement"] <= 1 and -1 <= row["nats_per_token"] <= 4
     assert row["nats_low"] <= row["nats_per_token"] <= row["nats_high"]
+
+
+def preservation(http: httpx.Client) -> list[dict[str, Any]]:
+    return list(http.get("/v1/usage?group_by=model").json()["preservation"])
 
 
 def test_a_running_server_follows_what_an_operator_sets(server: Server, project: str, key: str) -> None:

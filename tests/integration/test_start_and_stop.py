@@ -119,10 +119,11 @@ ON_GPUS = {**FAKE, "accelerator": {"kind": "gpu", "type": "H100"}}
     ("model", "ray", "said"),
     [
         (ON_GPUS, {}, "model:pith-mini has no place: it asks for 1 x 1 GPU of type H100"),
-        (
+        pytest.param(
             FAKE,
             {"start_limit_s": 0.01},
             "not running after 0.01 s: ingress, pith-mini (ray.start_limit_s)",
+            marks=pytest.mark.long,
         ),
     ],
 )

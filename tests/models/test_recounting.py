@@ -86,6 +86,7 @@ def test_a_reply_that_a_stop_string_or_the_limit_ended_is_found_right() -> None:
     )
 
 
+@pytest.mark.long
 def test_every_padding_of_a_reply_is_caught() -> None:
     chance, tokens = random.Random(5), encoded(TEXT)
     for _ in range(300):

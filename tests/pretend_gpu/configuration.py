@@ -18,11 +18,11 @@ from tests.integration.running import ROOT, free_port
 from tests.pretend_gpu.plugin import VARIABLE
 
 GPUS, KIND = 8, "H100"
-# With a part of a GPU, as the embedding model has: beside other models only where it is asked for.
-PART = "qwen3-30b-a3b"
+# On two GPUs; and those that share one, the compressors on its rest.
+GROUP, PART, TEXTS = "gpt-oss-120b", "qwen3-30b-a3b", "qwen3-embedding-0.6b"
 CHECKPOINTS = {
     # Four heads and four of keys and values, which a group can share.
-    "gpt-oss-120b": "embedded:pith-mini",
+    GROUP: "embedded:pith-mini",
     "glm-4.7-flash": "embedded:pith-wide",
     PART: "embedded:pith-base",
 }
@@ -63,19 +63,18 @@ def with_gpus(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
     return {**environment, "RAY_OVERRIDE_RESOURCES": json.dumps(resources), "PYTHONPATH": path}
 
 
-def write_gpu_config(state_dir: Path, models: Collection[str] = (), **also: Any) -> Path:
-    """The file, with its state in `state_dir`. `models`: with these alone, and no compressor; otherwise with all that
-    do not take turns, and not `PART`."""
+def write_gpu_config(state_dir: Path, models: Collection[str], **also: Any) -> Path:
+    """The file, with its state in `state_dir`, these models and, beside `PART`, the compressors."""
     given = yaml.safe_load((ROOT / "configs/gpu.yaml").read_text())
     folders = make_checkpoints(state_dir / "made")
     every = [_stand_in(model, folders) for model in given["models"] if model["id"] not in LEFT_OUT]
     like = next(model for model in every if model["id"] == ON_DEMAND)
-    given["models"] = [model for model in every if (model["id"] in models if models else model["id"] != PART)]
+    given["models"] = [model for model in every if model["id"] in models]
     given["turns"] = []
     if {*IN_TURNS} <= {*models}:
         given["models"] += [_in_turns(like, model, checkpoint) for model, checkpoint in IN_TURNS.items()]
         given["turns"] = [TURNS]
-    if models:
+    if PART not in models:
         given["compression"] = {}
     for compressor in given["compression"].get("models", ()):
         _stand_in_compressor(compressor, folders)

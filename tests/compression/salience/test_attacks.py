@@ -36,7 +36,13 @@ ATTACKS = {
 }
 
 
-@pytest.mark.parametrize("name", ATTACKS)
+# One of those that are alike.
+LONG = ("failed tests", "heads of files", "columns", "levels")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in ATTACKS]
+)
 def test_an_attack_is_read_whole_and_scores_stay_in_bounds(name: str) -> None:
     text = segment(ATTACKS[name])
     salience = read_salience(text)

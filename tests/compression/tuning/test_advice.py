@@ -114,6 +114,7 @@ def test_too_few_questions_or_losses_give_curves_alone_and_say_why(found: list[O
     assert "a calibration needs" in advice.why_not and len(advice.points) == len(RATIOS)
 
 
+@pytest.mark.long
 def test_questions_to_one_text_can_be_tuned_on_too() -> None:
     from dataclasses import replace
 

@@ -314,6 +314,7 @@ def spent_s(trials: GrammarTrials) -> float:
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
+@pytest.mark.long
 @pytest.mark.integration
 async def test_no_grammar_takes_more_than_half_a_second_of_a_processor() -> None:
     schemas: dict[str, tuple[Kind, str]] = {name: ("json", json.dumps(each)) for name, each in COSTLY.items()}

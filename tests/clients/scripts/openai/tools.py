@@ -2,6 +2,7 @@
 
 import json
 import os
+from typing import Literal
 
 import openai
 from openai import OpenAI
@@ -12,10 +13,10 @@ ASK = [{"role": "user", "content": "How is the weather in Oslo?"}]
 
 
 class Weather(BaseModel):
-    """The weather of a city."""
+    """The weather of a city. What may be said is bounded, since a tiny model ends no text by itself."""
 
-    city: str
-    days: int
+    city: Literal["Oslo", "Turin"]
+    days: Literal[1, 2, 3]
 
 
 TOOL = openai.pydantic_function_tool(Weather)
@@ -24,7 +25,9 @@ called = client.chat.completions.create(model=MODEL, messages=ASK, tools=[TOOL],
 message = called.choices[0].message
 call = message.tool_calls[0]
 result = {"role": "tool", "tool_call_id": call.id, "content": "Rain."}
-answer = client.chat.completions.create(model=MODEL, messages=[*ASK, message, result], tools=[TOOL])
+answer = client.chat.completions.create(
+    model=MODEL, messages=[*ASK, message, result], tools=[TOOL], max_tokens=32
+)
 
 parsed = client.chat.completions.parse(model=MODEL, messages=ASK, tools=[TOOL], tool_choice="required")
 
