@@ -92,7 +92,8 @@ def test_usage_names_the_adapter_and_has_its_cost(http: httpx.Client) -> None:
     assert after[ADAPTER] == (requests + 1, spent + cost) and after.get(BASE) == before.get(BASE)
 
 
-# `test_reload` changes the same of a server under load.
+# `test_reload` adds a model to a real server under load and removes it again; adapters come and go on fake engines in
+# `tests/serve/operator/test_adapters.py`.
 @pytest.mark.long
 def test_an_adapter_comes_and_goes_while_requests_run_and_its_bases_engine_stays(
     server: Server, http: httpx.Client

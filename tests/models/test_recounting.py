@@ -86,10 +86,10 @@ def test_a_reply_that_a_stop_string_or_the_limit_ended_is_found_right() -> None:
     )
 
 
-@pytest.mark.long
-def test_every_padding_of_a_reply_is_caught() -> None:
+@pytest.mark.parametrize("paddings", [30, pytest.param(300, marks=pytest.mark.long)])
+def test_every_padding_of_a_reply_is_caught(paddings: int) -> None:
     chance, tokens = random.Random(5), encoded(TEXT)
-    for _ in range(300):
+    for _ in range(paddings):
         padded, size = list(tokens), KNOWN.tokenizer.get_vocab_size()
         for _ in range(chance.choice([1, 1, 2, len(tokens) // 10])):
             token = chance.choice([chance.randrange(size), chance.choice(tokens), min(KNOWN.special)])

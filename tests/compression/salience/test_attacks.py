@@ -36,7 +36,7 @@ ATTACKS = {
 }
 
 
-# One of those that are alike.
+# Each is like another of the list, and takes long.
 LONG = ("failed tests", "heads of files", "columns", "levels")
 
 

@@ -19,7 +19,7 @@ from models.errors import InvalidField, UnrenderablePrompt, UnsupportedOption
 from models.options.messages import engine_messages
 from models.options.options import select_options
 
-pytestmark = [pytest.mark.filterwarnings("ignore")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 ROLES = ("system", "user", "assistant", "tool")
 ABLE = Capabilities(
